@@ -154,6 +154,11 @@ impl Ipam {
         self.inner.pool.count().await
     }
 
+    /// Whether every host link of ours that was there at the start has a record, or is gone.
+    pub fn is_accounted(&self) -> bool {
+        lock(&self.inner.unaccounted).is_empty()
+    }
+
     /// How long ago the record was made. One of another boot is at least as old as this boot.
     pub fn age(&self, attachment: &Attachment) -> Duration {
         if attachment.started.boot_id == *self.inner.clock.boot_id() {
