@@ -137,9 +137,12 @@ pub(crate) enum DbVerb {
     Check,
     /// Prints every record as one JSON document, whatever `-o` says
     Export,
-    /// Puts an exported document in place; a database that is there is moved aside
+    /// Makes the database out of an exported document
     Import {
-        /// What `export` printed; `-` is standard input
+        /// What `export` printed, or `export.json` of the state directory; `-` is standard input
         file: PathBuf,
+        /// Move a database that holds records aside, instead of refusing
+        #[arg(long)]
+        move_aside: bool,
     },
 }
