@@ -204,7 +204,11 @@ impl Ipam {
         }
     }
 
+    /// A tombstone stands until it expires, even when the key lives again, and never goes back
+    /// to an earlier DEL than it knows of.
     fn tombstone(&self, key: &AttachmentKey, deleted_by: ProcessStart) -> Tombstone {
+        let known = lock(&self.inner.tombstones).get(key).map(|stone| stone.deleted_by.clone());
+        let deleted_by = known.filter(|it| deleted_by.is_before(it)).unwrap_or(deleted_by);
         Tombstone { key: key.clone(), deleted_by, expires: self.deadline(TOMBSTONE_LIFE) }
     }
 

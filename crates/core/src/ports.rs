@@ -45,7 +45,6 @@ pub enum Change {
     PutAttachment(Box<Attachment>),
     RemoveAttachment(AttachmentKey),
     PutTombstone(Tombstone),
-    RemoveTombstone(AttachmentKey),
     PutCooling(Cooling),
     RemoveCooling(ResourceId),
     PutReservation(Reserved),

@@ -80,7 +80,6 @@ impl<E, G: Fn(Tree, &[u8]) -> Result<Option<Vec<u8>>, E>> Draft<'_, G> {
             Change::PutAttachment(attachment) => self.put_attachment(attachment),
             Change::RemoveAttachment(key) => self.remove_attachment(key),
             Change::PutTombstone(tombstone) => self.put(tombstone),
-            Change::RemoveTombstone(key) => self.remove(Tree::Tombstones, key.to_string()),
             Change::PutCooling(cooling) => self.put(cooling),
             Change::RemoveCooling(id) => self.remove(Tree::Cooling, id.to_string()),
             Change::PutReservation(reserved) => self.put(reserved),

@@ -12,7 +12,7 @@ use crate::{
     pool::Wish,
     pool_task::PoolError,
     ports::{Change, HostError, NetnsError, NetnsState, StoreError, Unwiring},
-    reaper::{ReapError, unwire_intent},
+    reaper::ReapError,
     turn::{Busy, Subject, Turn},
 };
 
@@ -106,10 +106,7 @@ impl Ipam {
             .map_err(|source| AllocateError::Pool { key: request.key.clone(), source })?;
         fail_point!("core::allocate::reserved");
         let resource = reservation.resource().clone();
-        let mut changes = vec![
-            Change::RemoveCooling(resource.id.clone()),
-            Change::RemoveTombstone(request.key.clone()),
-        ];
+        let mut changes = vec![Change::RemoveCooling(resource.id.clone())];
         let attachment = self.attachment_of(request, resource, netns_id);
         if let Some(pod) = attachment.pod.pod_ref() {
             changes.push(Change::RemoveReservation(pod));
@@ -150,7 +147,14 @@ impl Ipam {
             self.inner.reaper.settle_now(Unwiring { resource: None, ..left }).await?;
         }
         let resource = existing.resource.clone();
-        let attachment = self.attachment_of(request, resource, netns_id);
+        let mut attachment = self.attachment_of(request, resource, netns_id);
+        if same_life {
+            // Two calls of one life may come in any order: the record keeps the later start.
+            attachment.created = existing.created;
+            if attachment.started.is_before(&existing.started) {
+                attachment.started = existing.started.clone();
+            }
+        }
         self.forget_pod(&existing);
         self.inner.store.commit(vec![Change::PutAttachment(Box::new(attachment.clone()))]).await?;
         fail_point!("core::allocate::rewritten");
@@ -189,7 +193,10 @@ impl Ipam {
         netns_id: NetnsId,
     ) -> Result<Attachment, AllocateError> {
         let left = Unwiring { resource: None, ..unwiring(&predecessor) };
+        // Before anything is written: if the dead sandbox's link cannot be deleted, nothing has
+        // happened, and its record is as it was.
         self.inner.host.unhook(std::slice::from_ref(&left.host_interface)).await?;
+        self.inner.reaper.settle_now(left).await?;
         let tombstone = self.tombstone(&predecessor.key, request.started.clone());
         let attachment = self.attachment_of(request, predecessor.resource.clone(), netns_id);
         self.inner
@@ -197,8 +204,6 @@ impl Ipam {
             .commit(vec![
                 Change::RemoveAttachment(predecessor.key.clone()),
                 Change::PutTombstone(tombstone.clone()),
-                Change::BeginIntent(unwire_intent(&left)),
-                Change::RemoveTombstone(attachment.key.clone()),
                 Change::PutAttachment(Box::new(attachment.clone())),
             ])
             .await?;
@@ -208,13 +213,11 @@ impl Ipam {
         self.inner.pool.transfer(id, predecessor.key.clone(), attachment.key.clone());
         self.forget_pod(&predecessor);
         self.now_held(&attachment);
-        self.inner.reaper.settle_now(left).await?;
         info!(addresses = %attachment.resource.addresses, from = %predecessor.key, "took over");
         Ok(attachment)
     }
 
     fn now_held(&self, attachment: &Attachment) {
-        lock(&self.inner.tombstones).remove(&attachment.key);
         self.remember_pod(attachment);
         self.tell(EventKind::Allocated, attachment, "");
     }

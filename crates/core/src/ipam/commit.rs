@@ -43,10 +43,6 @@ impl Ipam {
         let Some(mut attachment) = self.inner.store.attachment(&request.key)? else {
             return Err(ReleasedMeanwhile { key: request.key }.into());
         };
-        if attachment.started != request.started {
-            // A newer ADD of the key has taken this one's place.
-            return Err(ReleasedMeanwhile { key: request.key }.into());
-        }
         let expected = attachment.netns.id.inode;
         if request.netns_inode != expected {
             let wired = request.netns_inode;
