@@ -16,7 +16,8 @@ use crate::{
     output, spool,
 };
 
-/// For giving an address back, beyond the time of the ADD itself.
+/// For asking whose it is, and for giving an address back, beyond the time of the ADD itself.
+const ASK_LIMIT: Duration = Duration::from_secs(1);
 const GIVE_BACK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(add: Add, process: ProcessStart) -> Result<(), CniError> {
@@ -129,7 +130,7 @@ struct Giver<'a> {
 impl Giver<'_> {
     /// A record that is committed belongs to an earlier ADD that succeeded, and stays.
     async fn give_back_unless_owned(&self, cause: &str) {
-        let limit = Limit::after(GIVE_BACK_LIMIT);
+        let limit = Limit::after(ASK_LIMIT);
         match self.daemon.attachment(&self.add.key, limit).await {
             Ok((v1::AttachmentState::Committed, _)) => {
                 output::note("an earlier ADD of this attachment succeeded: nothing is released");
