@@ -78,6 +78,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let config = with_families_of_kernel(loaded.config.clone());
     let clock: Arc<dyn Clock> = Arc::new(BootClock::open()?);
     let (store, found) = open_store(&config, Arc::clone(&clock))?;
+    let store = Arc::new(store);
     let doubtful = found.doubtful.is_some();
 
     let source = Arc::new(LocalAddresses::new(&config.pod_cidrs, &config.excluded)?);
@@ -92,7 +93,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
         gc_looks_apart: config.gc_interval.mul_f32(0.9),
     };
     let parts = Parts {
-        store: Arc::new(store.clone()),
+        store: Arc::clone(&store) as _,
         source,
         host: Arc::new(KernelHost(host)),
         namespaces: Arc::new(HostNamespaces),
@@ -115,7 +116,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     background.spawn(gc::run(ipam.clone(), config.gc_interval, stop_background.clone()));
     background.spawn(watchdog::run(ipam.clone(), stop_background.clone()));
     if doubtful {
-        background.spawn(settle_doubt(store.clone(), ipam.clone(), stop_background.clone()));
+        background.spawn(settle_doubt(Arc::clone(&store), ipam.clone(), stop_background.clone()));
     }
 
     let served = serve(&config, loaded, &ipam, &store).await;
@@ -163,7 +164,7 @@ async fn prepare_host(host: &Host, config: &Config) -> Result<u32, RunError> {
 }
 
 /// The records are whole again once every link of ours has one.
-async fn settle_doubt(store: SledStore, ipam: Ipam, stop: CancellationToken) {
+async fn settle_doubt(store: Arc<SledStore>, ipam: Ipam, stop: CancellationToken) {
     let mut ticks = time::interval(Duration::from_secs(60));
     loop {
         tokio::select! {

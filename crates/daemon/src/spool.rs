@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,6 +11,7 @@ use berth_core::{Ipam, Release, ReleaseError};
 use berth_types::{SpooledRelease, chain, durable};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::io::{Interest, unix::AsyncFd};
+
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -22,7 +24,23 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Spool {
     directory: PathBuf,
-    watch: AsyncFd<Inotify>,
+    watch: AsyncFd<Watch>,
+}
+
+/// What tokio wants of a descriptor.
+#[derive(Debug)]
+struct Watch(Inotify);
+
+impl AsRawFd for Watch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl Spool {
@@ -34,7 +52,8 @@ impl Spool {
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
         let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         watch.add_watch(&directory, AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE)?;
-        Ok(Self { directory, watch: AsyncFd::with_interest(watch, Interest::READABLE)? })
+        let watch = AsyncFd::register_with_interest(Watch(watch), Interest::READABLE)?;
+        Ok(Self { directory, watch })
     }
 
     /// Carries out everything that is there, in the order in which it was written. A file that
@@ -74,7 +93,7 @@ impl Spool {
                 ready = self.watch.readable() => match ready {
                     Ok(mut guard) => {
                         // What happened matters less than that something did.
-                        while guard.get_inner().read_events().is_ok_and(|events| !events.is_empty()) {}
+                        while guard.get_inner().0.read_events().is_ok_and(|events| !events.is_empty()) {}
                         guard.clear_ready();
                     }
                     Err(err) => {

@@ -1,4 +1,9 @@
-use std::{collections::BTreeSet, io, net::IpAddr, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    net::IpAddr,
+    path::PathBuf,
+};
 
 use berth_types::{HostPrefix, InterfaceName};
 use ipnet::IpNet;
@@ -60,8 +65,12 @@ impl Host {
 
     /// Takes the links off the network at once, without waiting for the kernel to free anything:
     /// down, so that their routes go and nothing passes, and marked for [`Host::reap`]. Links
-    /// that are gone are done. It goes on after a failure, and answers the first.
-    pub async fn unhook(&self, links: &[InterfaceName]) -> Result<(), HostError> {
+    /// that are gone are done. It goes on after a failure, and answers the first; else those that
+    /// were there.
+    pub async fn unhook(
+        &self,
+        links: &[InterfaceName],
+    ) -> Result<BTreeSet<InterfaceName>, HostError> {
         links::unhook(&self.netlink, links).await
     }
 
@@ -79,11 +88,25 @@ impl Host {
         conntrack::forget(addresses).await
     }
 
-    /// The host interfaces of all that is ours, unhooked or not: also of an ifb whose pair has
-    /// gone with its namespace.
-    pub async fn links(&self) -> Result<BTreeSet<InterfaceName>, HostError> {
-        let found = self.all_links().await?;
-        Ok(found.iter().filter_map(|link| links::host_interface(&self.prefix, link)).collect())
+    /// The host interfaces that are wired, with the addresses routed to each. An ifb whose pair
+    /// has gone with its namespace counts for the interface it belonged to, without addresses.
+    pub async fn wired(&self) -> Result<BTreeMap<InterfaceName, BTreeSet<IpAddr>>, HostError> {
+        let links = self.all_links().await?;
+        let mut wired = BTreeMap::new();
+        let mut names = HashMap::new();
+        for link in links.iter().filter(|link| link.is_live()) {
+            let Some(interface) = links::host_interface(&self.prefix, link) else { continue };
+            names.insert(link.index, interface.clone());
+            wired.entry(interface).or_insert_with(BTreeSet::new);
+        }
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            for route in self.routes(family).await?.iter().filter(|route| route.ours) {
+                for interface in route.links.iter().filter_map(|index| names.get(index)) {
+                    wired.entry(interface.clone()).or_default().insert(route.to.addr());
+                }
+            }
+        }
+        Ok(wired)
     }
 
     /// Forwarding on where it is off, for the families of `pod_cidrs`; masquerade of what their

@@ -133,6 +133,7 @@ impl v1::inspect_server::Inspect for Service {
             // It is read once, at the start: reloading comes in stage 4.
             generation: 1,
             sources,
+            version: env!("CARGO_PKG_VERSION").into(),
         }))
     }
 

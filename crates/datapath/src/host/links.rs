@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use berth_types::{HostPrefix, InterfaceName, ifb_name};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage};
@@ -37,21 +37,28 @@ pub(super) fn host_interface(prefix: &HostPrefix, link: &LinkSeen) -> Option<Int
     name.starts_with(prefix.as_str()).then(|| name.parse().ok())?
 }
 
-pub(super) async fn unhook(netlink: &Netlink, links: &[InterfaceName]) -> Result<(), HostError> {
+pub(super) async fn unhook(
+    netlink: &Netlink,
+    links: &[InterfaceName],
+) -> Result<BTreeSet<InterfaceName>, HostError> {
     let mut first = Ok(());
+    let mut were_there = BTreeSet::new();
     for link in links {
         for name in [link, &ifb_name(link)] {
             let message = message::unhook(Link::Name(name));
             match netlink.change(message, 0).await {
-                Err(err) if err.errno() != Some(Errno::ENODEV) => {
+                Ok(_) => {
+                    were_there.insert(link.clone());
+                }
+                Err(err) if err.errno() == Some(Errno::ENODEV) => (),
+                Err(err) => {
                     let failed = HostError::Unhook { link: name.clone(), source: err };
                     first = first.and(Err(failed));
                 }
-                _ => (),
             }
         }
     }
-    first
+    first.map(|()| were_there)
 }
 
 pub(super) async fn reap(
