@@ -1,4 +1,9 @@
-use std::{os::unix::net::UnixListener, path::Path, process::Stdio, time::Duration};
+use std::{
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use crate::{
     model::{Model, Node},
@@ -72,13 +77,39 @@ fn a_socket_nobody_listens_at_is_not_reachable() {
 #[test]
 fn a_daemon_that_does_not_answer_is_not_waited_for() {
     let model = Model::start(Node { silent: true, ..Node::default() });
-    let said = "the daemon did not answer within 300ms";
-    fails(model.socket(), "--timeout 300ms pods", 3, said);
     // One that takes the connection and never speaks.
     let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("mute.sock");
-    let _listener = UnixListener::bind(&socket).unwrap();
-    fails(&socket, "--timeout 300ms pods", 3, said);
+    let mute = directory.path().join("mute.sock");
+    let _listener = UnixListener::bind(&mute).unwrap();
+    for socket in [model.socket(), &mute] {
+        // timeout(1) ends with 124 if it has to step in.
+        let outcome = Command::new("timeout")
+            .args(["10", env!("CARGO_BIN_EXE_berthctl"), "--timeout", "300ms", "pods", "--socket"])
+            .arg(socket)
+            .output();
+        let outcome = Outcome::from(outcome.unwrap());
+        assert_eq!(outcome.stderr, "berthctl: the daemon did not answer within 300ms\n");
+        assert_eq!(outcome.status, 3);
+    }
+}
+
+#[test]
+fn a_socket_of_someone_else_is_not_allowed() {
+    let model = Model::start(Node::default());
+    std::os::unix::fs::chown(model.socket(), Some(65534), None).unwrap();
+    std::fs::set_permissions(model.socket(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    // Root without the right to pass over permissions: the program itself it may still read.
+    let outcome = Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_berthctl")])
+        .args(["pods", "--socket"])
+        .arg(model.socket())
+        .output();
+    let outcome = Outcome::from(outcome.unwrap());
+    let said = format!(
+        "berthctl: may not use the daemon's socket {}: Permission denied (os error 13)\n",
+        model.socket().display()
+    );
+    assert_eq!((outcome.status, outcome.stderr), (4, said));
 }
 
 #[test]
@@ -149,7 +180,7 @@ fn a_full_disk_behind_stdout_is_an_error() {
 #[test]
 fn the_socket_may_come_from_the_environment() {
     let model = Model::start(Node::default());
-    let outcome = std::process::Command::new(env!("CARGO_BIN_EXE_berthctl"))
+    let outcome = Command::new(env!("CARGO_BIN_EXE_berthctl"))
         .env_clear()
         .env("BERTH_SOCKET", model.socket())
         .arg("pods")
