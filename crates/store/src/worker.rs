@@ -170,11 +170,11 @@ impl Worker {
     ) -> Result<Vec<Result<(), StoreError>>, FailedBatch> {
         let reserve = self.options.reserve;
         let free = self.ballast.balance(reserve).map_err(FailedBatch::Space)?;
+        let space = Space { free, needed: reserve.saturating_add(self.ballast.owed()) };
         let database = &self.ledger.database;
         let get = |tree, key: &[u8]| database.get(tree, key);
         let Plan { mut writes, outcomes } =
-            batch::plan(units, Space { free, reserve }, &self.remains, get)
-                .map_err(FailedBatch::Read)?;
+            batch::plan(units, space, &self.remains, get).map_err(FailedBatch::Read)?;
         let settle = settle && self.ledger.state.doubtful.take().is_some();
         let mut took = None;
         if !writes.is_empty() || settle {
