@@ -40,6 +40,8 @@ fn what_was_acknowledged_survives_kill_9_and_what_was_deleted_stays_deleted() {
 #[test]
 fn a_crash_at_any_step_of_a_commit_loses_nothing() {
     run_if_child();
+    let built = fail::has_failpoints();
+    assert!(built, "fail points are needed: run with --all-features");
     let points = [
         "store::before_transaction",
         "store::after_transaction",
