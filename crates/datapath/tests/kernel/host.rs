@@ -92,7 +92,7 @@ fn a_list_is_whole_while_links_come_and_go() {
             Pod::attached(n).await;
         }
         let host = open();
-        let expected = host.links().await.unwrap();
+        let expected = host.wired().await.unwrap();
         assert_eq!(expected.len(), 60);
 
         let stop = Arc::new(AtomicBool::new(false));
@@ -109,7 +109,7 @@ fn a_list_is_whole_while_links_come_and_go() {
             rounds
         });
         for _ in 0..300 {
-            assert_eq!(host.links().await.unwrap(), expected);
+            assert_eq!(host.wired().await.unwrap(), expected);
         }
         stop.store(true, Ordering::Relaxed);
         let rounds = churn.join().unwrap();

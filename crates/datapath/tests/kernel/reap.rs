@@ -74,8 +74,8 @@ fn what_was_never_unhooked_goes_if_it_carries_the_address_and_stays_if_not() {
         let pods = pods(3..=4).await;
         let names = hosts(&pods);
         host.reap(&names, &pods[1].addresses()).await.unwrap();
-        let left = host.links().await.unwrap();
-        assert_eq!(left.into_iter().collect::<Vec<_>>(), [names[0].clone()]);
+        let left = host.wired().await.unwrap();
+        assert_eq!(left.into_keys().collect::<Vec<_>>(), [names[0].clone()]);
         assert!(!ip("link").contains("type ifb") && !ip("-d link").contains(" ifb "));
     });
 }
@@ -87,27 +87,33 @@ fn an_ifb_whose_pair_died_with_its_namespace_is_listed_and_goes() {
         let pod = pods(4..=4).await.remove(0);
         let name = pod.host().clone();
         ip(&format!("link del {name}"));
-        assert!(host.links().await.unwrap().contains(&name));
+        assert!(host.wired().await.unwrap().contains_key(&name));
         host.reap(std::slice::from_ref(&name), &pod.addresses()).await.unwrap();
-        assert!(host.links().await.unwrap().is_empty());
+        assert!(host.wired().await.unwrap().is_empty());
         assert!(!ip("-d link").contains(" ifb "));
     });
 }
 
 #[test]
-fn only_ours_are_listed() {
+fn what_bears_our_name_is_listed_with_its_addresses_and_whether_it_bears_our_mark() {
     in_netns(|| async {
         let pods = pods(1..=5).await;
         let host = open();
         host.unhook(&[pods[2].host().clone()]).await.unwrap();
         ip("link add bth000000000000 type veth peer name foreign");
         ip("link add bridge0 type bridge");
-        let found: Vec<_> = host.links().await.unwrap().into_iter().collect();
+        let found = host.wired().await.unwrap();
         let mut expected = hosts(&pods);
+        expected.remove(2);
+        expected.push("bth000000000000".parse().unwrap());
         expected.sort();
-        assert_eq!(found, expected);
+        assert_eq!(found.keys().cloned().collect::<Vec<_>>(), expected);
+        assert!(!found["bth000000000000"].marked, "it has our name and not our mark");
+        let first = &found[pods[0].host()];
+        assert!(first.marked);
+        assert_eq!(first.addresses, pods[0].addresses().into_iter().collect());
         let others = Host::open("xyz".parse().unwrap()).unwrap();
-        assert!(others.links().await.unwrap().is_empty());
+        assert!(others.wired().await.unwrap().is_empty());
     });
 }
 
