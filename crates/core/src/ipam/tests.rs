@@ -187,7 +187,7 @@ async fn a_process_of_another_boot_or_from_the_future_gets_no_special_treatment(
     world.advance(1).await;
     world.del("c1", u64::MAX).await.unwrap();
     world.advance(1).await;
-    world.add("c1", "web-0", 1_500_000_000).await.unwrap();
+    world.add("c1", "web-0", 1_001_500_000_000).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
