@@ -3,7 +3,8 @@ use std::net::IpAddr;
 use berth_types::{HostPrefix, InterfaceName, ifb_name};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage};
 use netlink_packet_route::{
-    AddressFamily, RouteNetlinkMessage, link::LinkAttribute, link::LinkMessage,
+    AddressFamily, RouteNetlinkMessage,
+    link::{LinkAttribute, LinkMessage},
 };
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
@@ -37,21 +38,38 @@ pub(super) fn host_interface(prefix: &HostPrefix, link: &LinkSeen) -> Option<Int
     name.starts_with(prefix.as_str()).then(|| name.parse().ok())?
 }
 
+/// Goes on after a failure, and answers the first.
 pub(super) async fn unhook(netlink: &Netlink, links: &[InterfaceName]) -> Result<(), HostError> {
     let mut first = Ok(());
     for link in links {
         for name in [link, &ifb_name(link)] {
-            let message = message::unhook(Link::Name(name));
-            match netlink.change(message, 0).await {
-                Err(err) if err.errno() != Some(Errno::ENODEV) => {
-                    let failed = HostError::Unhook { link: name.clone(), source: err };
-                    first = first.and(Err(failed));
-                }
-                _ => (),
-            }
+            let unhooked = unhook_named(netlink, name).await;
+            first = first.and(unhooked);
         }
     }
     first
+}
+
+/// It looks before it acts: where an ADD failed because its name was taken, what has the name is
+/// not ours.
+async fn unhook_named(netlink: &Netlink, name: &InterfaceName) -> Result<(), HostError> {
+    let failed = |source| HostError::Unhook { link: name.clone(), source };
+    let found = netlink.get(message::get_link(Link::Name(name))).await.map_err(failed)?;
+    match found.as_ref().and_then(seen::link).filter(LinkSeen::is_live) {
+        Some(found) => unhook_one(netlink, &found).await,
+        None => Ok(()),
+    }
+}
+
+/// By index: the name may be a successor's in a moment.
+async fn unhook_one(netlink: &Netlink, link: &LinkSeen) -> Result<(), HostError> {
+    match netlink.change(message::unhook(link.index), 0).await {
+        Err(err) if err.errno() != Some(Errno::ENODEV) => {
+            let link = link.name.parse().expect("links of ours have valid names");
+            Err(HostError::Unhook { link, source: err })
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) async fn reap(
@@ -107,13 +125,7 @@ async fn unhook_leftovers(
         }
     }
     for link in &leftovers {
-        match netlink.change(message::unhook(Link::Index(link.index)), 0).await {
-            Err(err) if err.errno() != Some(Errno::ENODEV) => {
-                let link = link.name.parse().expect("found by a valid name");
-                return Err(HostError::Unhook { link, source: err });
-            }
-            _ => (),
-        }
+        unhook_one(netlink, link).await?;
     }
     Ok(!leftovers.is_empty())
 }
