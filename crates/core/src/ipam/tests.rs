@@ -13,8 +13,10 @@ use model::{World, key, pod};
 async fn the_same_key_gets_the_same_answer() {
     let world = World::new().start().await;
     let first = world.add("c1", "web-0", 1).await.unwrap();
+    world.commit("c1", 1).await.unwrap();
     let again = world.add("c1", "web-0", 2).await.unwrap();
     assert_eq!(first.resource, again.resource);
+    assert!(matches!(again.state, AttachmentState::Committed { .. }), "it stands already");
     assert_eq!(world.records().len(), 1);
 }
 
