@@ -192,6 +192,20 @@ fn a_stale_link_of_ours_is_made_anew() {
 }
 
 #[test]
+fn a_stale_link_of_ours_does_not_excuse_a_foreign_interface() {
+    in_netns(|| async {
+        let old = Pod::attached(1).await;
+        let new = Pod::new(2);
+        ip("link add other type veth peer name eth0 netns p2");
+        let (host, inside) = (host_state(), new.state());
+        let err = attach(&new.netns, &old.conf).await.unwrap_err();
+        assert!(matches!(err, AttachError::InterfaceExists(_)), "{}", chain(&err));
+        assert_eq!(host_state(), host);
+        assert_eq!(new.state(), inside);
+    });
+}
+
+#[test]
 fn an_attachment_comes_back_at_once_after_it_was_unhooked() {
     in_netns(|| async {
         let mut pod = Pod::new(1);
