@@ -26,7 +26,9 @@ const LIMIT_BITS: u64 = 16_000_000;
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
-        let message = info.payload_as_str().unwrap_or("a step failed");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let message = text.or(payload.downcast_ref().copied()).unwrap_or("a step failed");
         println!("   ✗ {message}");
     }));
     let played = panic::catch_unwind(|| Node::stopped(NodeOptions::default(), play));

@@ -9,8 +9,8 @@ use crate::step::{answers, check, command, output, sh};
 pub(crate) const DEMO: &[&str] = &["iproute2", "iputils-ping", "nftables"];
 
 /// Debian packages of the tests beside [`DEMO`]: real runtimes with the reference plugins, the
-/// image they run, file systems to cut the power of, proof by trace, and the program of others
-/// that speaks gRPC to the daemon.
+/// image they run, file systems to cut the power of, proof by trace, the program of others that
+/// speaks gRPC to the daemon, and the one that judges our units.
 const TESTS: &[&str] = &[
     "containerd",
     "runc",
