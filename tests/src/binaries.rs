@@ -24,13 +24,16 @@ pub fn binary(name: &str) -> PathBuf {
 }
 
 /// cargo writes beside each program which sources it was made of: `PROGRAM: SOURCE SOURCE…`.
+/// What a build script generated from them lies near the program, and is nobody's source.
 fn newer_source(program: &Path) -> Option<String> {
     let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let list = fs::read_to_string(program.with_extension("d")).ok()?;
     let (_, sources) = list.lines().next()?.split_once(": ")?;
     let built = modified(program)?;
+    let generated = program.parent()?;
     sources
         .split(' ')
+        .filter(|source| !Path::new(source).starts_with(generated))
         .find(|source| modified(Path::new(source)).is_some_and(|changed| changed > built))
         .map(str::to_owned)
 }
