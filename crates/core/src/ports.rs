@@ -1,7 +1,12 @@
 //! The outside world as this crate sees it. Each trait has one production implementation, in a
 //! crate of its own, and a small model of it for tests.
 
-use std::{collections::BTreeSet, error::Error as StdError, net::IpAddr, num::NonZeroUsize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error as StdError,
+    net::IpAddr,
+    num::NonZeroUsize,
+};
 
 use async_trait::async_trait;
 use berth_types::{
@@ -40,7 +45,6 @@ pub enum Change {
     PutAttachment(Box<Attachment>),
     RemoveAttachment(AttachmentKey),
     PutTombstone(Tombstone),
-    RemoveTombstone(AttachmentKey),
     PutCooling(Cooling),
     RemoveCooling(ResourceId),
     PutReservation(Reserved),
@@ -63,6 +67,17 @@ pub struct Tombstone {
 pub struct Cooling {
     pub resource: Resource,
     pub deadline: Deadline,
+    /// Who had it: they may have it back before the deadline, nobody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former: Option<Former>,
+}
+
+/// Who had a resource before it was released.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    pub key: AttachmentKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
 }
 
 /// A resource kept for a pod that will come back.
@@ -99,7 +114,10 @@ pub enum IntentKind {
 pub struct Unwiring {
     pub key: AttachmentKey,
     pub host_interface: InterfaceName,
-    pub resource: ResourceId,
+    /// What rests until the links are gone; none for a link that had no record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<ResourceId>,
+    #[serde(default)]
     pub addresses: AddressSet,
 }
 
@@ -180,15 +198,17 @@ pub enum SourceError {
 pub trait HostNetwork: Send + Sync + 'static {
     /// Takes attachments off the network at once without waiting for the kernel to free
     /// anything: links down and marked, so that their routes go. Links that are gone are done.
-    async fn unhook(&self, host_interfaces: &[InterfaceName]) -> Result<(), HostError>;
+    /// Answers those that were there.
+    async fn unhook(&self, links: &[InterfaceName]) -> Result<BTreeSet<InterfaceName>, HostError>;
 
     /// Deletes the links of `batch` and whatever else belongs to them, waits until they are
     /// gone and forgets connections of their addresses. Safe to repeat. On an error nothing in
     /// `batch` may be taken for gone.
     async fn reap(&self, batch: &[Unwiring]) -> Result<(), HostError>;
 
-    /// Names of all host interfaces of ours.
-    async fn links(&self) -> Result<BTreeSet<InterfaceName>, HostError>;
+    /// All host interfaces of ours that are not on their way out, with the addresses routed to
+    /// each.
+    async fn links(&self) -> Result<BTreeMap<InterfaceName, BTreeSet<IpAddr>>, HostError>;
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

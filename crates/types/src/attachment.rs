@@ -27,6 +27,9 @@ pub struct Attachment {
     pub mtu: u32,
     #[serde(default)]
     pub bandwidth: Bandwidth,
+    /// For how long the resource is kept for the pod once it is released, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sticky_seconds: Option<u64>,
 }
 
 /// How far an allocation has come (a released one has no record).

@@ -1,0 +1,203 @@
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use berth_types::{
+    AddressSet, Attachment, AttachmentKey, BootTime, InterfaceName, NetworkName, chain,
+};
+use tracing::{error, info, instrument, warn};
+
+use super::{EventKind, Ipam, lock};
+use crate::{
+    fail_point,
+    ports::{HostError, NetnsState, PodOpinions, StoreError, Unwiring},
+    sweep::{Evidence, Look, PodEvidence, Verdict},
+    turn::Subject,
+};
+
+/// One pass of garbage collection.
+#[derive(Debug, Clone, Default)]
+pub struct GcRequest {
+    /// Judge and report only.
+    pub dry_run: bool,
+    /// What a runtime says is valid on its network. Only that network is looked at then.
+    pub runtime: Option<(NetworkName, BTreeSet<AttachmentKey>)>,
+}
+
+/// What was found out about one attachment that is not simply alive.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    pub key: AttachmentKey,
+    /// Collected; in a dry run: would be.
+    pub collected: bool,
+    pub evidence: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum GcError {
+    #[error("cannot list the attachments")]
+    Store(#[from] StoreError),
+}
+
+type Links = BTreeMap<InterfaceName, BTreeSet<IpAddr>>;
+
+impl Ipam {
+    /// Looks at every attachment and takes back what is dead. It holds no turn while it looks,
+    /// goes on after a failure, and looks again under the turn before it collects.
+    #[instrument(skip_all, fields(dry_run = request.dry_run))]
+    pub async fn collect(&self, request: GcRequest) -> Result<Vec<Finding>, GcError> {
+        let mut attachments = self.inner.store.attachments()?;
+        if let Some((network, _)) = &request.runtime {
+            attachments.retain(|attachment| attachment.key.network == *network);
+        }
+        let opinions = self.inner.pods.opinions(&attachments).await;
+        let links = match self.inner.host.links().await {
+            Ok(links) => Some(links),
+            Err(err) => {
+                warn!(err = %chain(&err), "cannot list the host's links; they count as there");
+                None
+            }
+        };
+        let look = if request.dry_run { Look::Question } else { Look::Counts };
+        let mut findings = Vec::new();
+        for attachment in &attachments {
+            let evidence = self.evidence(attachment, &opinions, links.as_ref(), &request);
+            let verdict = self.judge(attachment, &evidence, look);
+            if matches!(verdict, Verdict::Keep { .. }) {
+                continue;
+            }
+            let mut sentences = evidence.sentences();
+            let collected = verdict == Verdict::Collect
+                && (request.dry_run || self.collect_one(attachment, &sentences).await);
+            sentences.push(verdict.to_string());
+            findings.push(Finding { key: attachment.key.clone(), collected, evidence: sentences });
+        }
+        if request.runtime.is_none() && !request.dry_run {
+            let known: BTreeSet<_> = attachments.iter().map(|it| it.key.clone()).collect();
+            lock(&self.inner.sweeper).keep_only(|key| known.contains(key));
+            if let Some(links) = links {
+                self.sweep_links(links).await;
+            }
+        }
+        Ok(findings)
+    }
+
+    fn evidence(
+        &self,
+        attachment: &Attachment,
+        opinions: &PodOpinions,
+        links: Option<&Links>,
+        request: &GcRequest,
+    ) -> Evidence {
+        Evidence {
+            age: self.age(attachment),
+            netns: self.netns_state(attachment),
+            link: links.map(|links| links.contains_key(&attachment.host_interface)),
+            pods: match opinions {
+                PodOpinions::NoSource => PodEvidence::NoSource,
+                PodOpinions::InDoubt(_) => PodEvidence::InDoubt,
+                PodOpinions::Alive(alive) if alive.contains(&attachment.key) => PodEvidence::Alive,
+                PodOpinions::Alive(_) => PodEvidence::Absent,
+            },
+            runtime_lists_it: request
+                .runtime
+                .as_ref()
+                .map(|(_, valid)| valid.contains(&attachment.key)),
+        }
+    }
+
+    fn judge(&self, attachment: &Attachment, evidence: &Evidence, look: Look) -> Verdict {
+        let life = (&attachment.key, &attachment.started);
+        lock(&self.inner.sweeper).judge(life, evidence, self.inner.clock.now(), look)
+    }
+
+    /// Under its turn, and only if it is still the life that was judged.
+    async fn collect_one(&self, judged: &Attachment, evidence: &[String]) -> bool {
+        let subject = Subject::Attachment(judged.key.clone());
+        let Some(_turn) = self.inner.turns.try_take(subject, "GC") else { return false };
+        match self.inner.store.attachment(&judged.key) {
+            Ok(Some(now)) if now.started == judged.started && now.netns == judged.netns => (),
+            Ok(_) => return false,
+            Err(err) => {
+                error!(key = %judged.key, err = %chain(&err), "cannot read a record to collect");
+                return false;
+            }
+        }
+        fail_point!("core::collect::before_release");
+        info!(key = %judged.key, pod = %judged.pod, ?evidence, "collecting");
+        match self.let_go(judged, None, "garbage collection", EventKind::Collected).await {
+            Ok(()) => true,
+            Err(err) => {
+                error!(key = %judged.key, err = %chain(&err), "cannot collect, will try again");
+                false
+            }
+        }
+    }
+
+    /// Links of ours without a record: those that were there at the start may be live pods whose
+    /// records were lost and are left alone; the rest is what a killed plugin left.
+    async fn sweep_links(&self, links: Links) {
+        let accounted: BTreeSet<InterfaceName> = match self.inner.store.attachments() {
+            Ok(attachments) => attachments.into_iter().map(|it| it.host_interface).collect(),
+            Err(_) => return,
+        };
+        let present: BTreeSet<InterfaceName> = links.into_keys().collect();
+        let orphans: Vec<InterfaceName> = {
+            let mut unaccounted = lock(&self.inner.unaccounted);
+            unaccounted.retain(|name| present.contains(name));
+            let strangers = present.iter().filter(|name| !accounted.contains(*name));
+            strangers.filter(|name| !unaccounted.contains(*name)).cloned().collect()
+        };
+        let until = self.inner.clock.now() + self.inner.settings.cool_down;
+        self.inner.pool.trust(present, until);
+        let due = self.orphans_due(orphans);
+        if due.is_empty() {
+            return;
+        }
+        let names: Vec<String> = due.iter().map(ToString::to_string).collect();
+        info!(links = ?names, "collecting links that no record knows");
+        if let Err(err) = self.remove_links(&due).await {
+            warn!(err = %chain(&err), "cannot remove links, will try again");
+        }
+    }
+
+    /// Those that were orphans in an earlier look, far enough apart.
+    fn orphans_due(&self, orphans: Vec<InterfaceName>) -> Vec<InterfaceName> {
+        let now = self.inner.clock.now();
+        let mut seen = lock(&self.inner.orphans);
+        let before: HashMap<InterfaceName, BootTime> = std::mem::take(&mut *seen);
+        let mut due = Vec::new();
+        for name in orphans {
+            let first = before.get(&name).copied().unwrap_or(now);
+            // As long as an ADD may take, since its link stands before its commit is seen.
+            if now.since(first) >= self.inner.settings.gc_grace {
+                due.push(name.clone());
+            }
+            seen.insert(name, first);
+        }
+        due
+    }
+
+    async fn remove_links(&self, names: &[InterfaceName]) -> Result<(), HostError> {
+        self.inner.host.unhook(names).await?;
+        let batch: Vec<Unwiring> = names.iter().filter_map(orphan).collect();
+        self.inner.host.reap(&batch).await
+    }
+
+    /// A namespace does not outlive its boot, whatever its path and inode say.
+    pub(super) fn netns_state(&self, attachment: &Attachment) -> NetnsState {
+        if attachment.started.boot_id == *self.inner.clock.boot_id() {
+            self.inner.namespaces.look(&attachment.netns)
+        } else {
+            NetnsState::Gone("the machine has rebooted since")
+        }
+    }
+}
+
+/// A link whose attachment is not known stands for itself.
+fn orphan(name: &InterfaceName) -> Option<Unwiring> {
+    let key = AttachmentKey::new("orphan", name.as_str(), name.as_str()).ok()?;
+    let addresses = AddressSet::default();
+    Some(Unwiring { key, host_interface: name.clone(), resource: None, addresses })
+}

@@ -1,0 +1,324 @@
+mod histories;
+mod model;
+
+use std::{sync::Arc, time::Duration};
+
+use berth_types::{AttachmentState, WiredFacts};
+
+use super::*;
+use crate::ports::StoreError;
+use model::{World, key, pod};
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_gets_the_same_answer() {
+    let world = World::new().start().await;
+    let first = world.add("c1", "web-0", 1).await.unwrap();
+    let again = world.add("c1", "web-0", 2).await.unwrap();
+    assert_eq!(first.resource, again.resource);
+    assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_namespace_of_the_same_key_keeps_the_address_when_the_old_one_is_dead() {
+    let world = World::new().start().await;
+    let first = world.add("c1", "web-0", 1).await.unwrap();
+    world.namespaces.kill("/run/netns/c1");
+    world.namespaces.make("/run/netns/other");
+    let again = world.add_in("c1", "web-0", 2, "/run/netns/other").await.unwrap();
+    assert_eq!(first.resource, again.resource);
+    assert_eq!(again.netns.path.to_str(), Some("/run/netns/other"));
+    assert!(world.host.reaped(&first.host_interface), "the old life's link goes first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_live_namespace_of_the_same_key_is_refused_by_name() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    world.namespaces.make("/run/netns/other");
+    let err = world.add_in("c1", "web-0", 2, "/run/netns/other").await.unwrap_err();
+    assert_eq!(
+        err.to_string(),
+        "net/c1/eth0 is attached already, in namespace \"/run/netns/c1\", which is alive"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_that_began_before_the_delete_is_refused_and_one_that_began_after_it_is_served() {
+    let world = World::new().start().await;
+    let first = world.add("c1", "web-0", 10).await.unwrap();
+    world.del("c1", 20).await.unwrap();
+    let late = world.add("c1", "web-0", 15).await.unwrap_err();
+    assert!(matches!(late, AllocateError::Late(_)), "{late}");
+    let fresh = world.add("c1", "web-0", 30).await.unwrap();
+    assert_eq!(fresh.resource, first.resource, "it may have its own resting address back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_whose_delete_came_first_is_refused() {
+    let world = World::new().start().await;
+    world.del("c1", 20).await.unwrap();
+    assert!(matches!(world.add("c1", "web-0", 10).await, Err(AllocateError::Late(_))));
+    assert!(world.records().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_survives_a_restart() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 10).await.unwrap();
+    world.del("c1", 20).await.unwrap();
+    let world = world.restart().await;
+    assert!(matches!(world.add("c1", "web-0", 15).await, Err(AllocateError::Late(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_of_an_earlier_life_does_not_touch_the_present_one() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 30).await.unwrap();
+    let released = world.del("c1", 20).await.unwrap();
+    assert_eq!(released.addresses, None);
+    assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_sandbox_takes_the_pods_address_over_only_from_a_dead_one() {
+    let world = World::new().start().await;
+    let first = world.add("c1", "db-0", 1).await.unwrap();
+    let beside = world.add("c2", "db-0", 2).await.unwrap();
+    assert_ne!(first.resource, beside.resource, "the first sandbox is alive");
+    world.del("c2", 3).await.unwrap();
+
+    world.namespaces.kill("/run/netns/c1");
+    let heir = world.add("c3", "db-0", 4).await.unwrap();
+    assert_eq!(heir.resource, first.resource);
+    assert_eq!(world.records().len(), 1, "the dead one has no record any more");
+    // Its late DEL finds nothing of its own.
+    assert_eq!(world.del("c1", 5).await.unwrap().addresses, None);
+    assert_eq!(world.records()[0].key, key("c3"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_after_the_release_is_refused() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 10).await.unwrap();
+    world.commit("c1", 10).await.unwrap();
+    assert!(matches!(world.records()[0].state, AttachmentState::Committed { .. }));
+    world.del("c1", 20).await.unwrap();
+    assert!(matches!(world.commit("c1", 10).await, Err(CommitError::Late(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_an_earlier_life_is_refused() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 10).await.unwrap();
+    world.del("c1", 20).await.unwrap();
+    world.add("c1", "web-0", 30).await.unwrap();
+    assert!(matches!(world.commit("c1", 10).await, Err(CommitError::Late(_))));
+    world.commit("c1", 30).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_delete_does_not_take_a_newer_ones_tombstone_back() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 10).await.unwrap();
+    world.del("c1", 30).await.unwrap();
+    world.del("c1", 20).await.unwrap();
+    assert!(matches!(world.add("c1", "web-0", 25).await, Err(AllocateError::Late(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_down_is_free_again() {
+    let world = World::new().capacity(1).start().await;
+    world.store.fail_next(StoreError::DiskFull { free: 1, needed: 2 });
+    let err = world.add("c1", "web-0", 1).await.unwrap_err();
+    assert!(matches!(err, AllocateError::Store(StoreError::DiskFull { .. })), "{err}");
+    world.add("c2", "web-1", 2).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_rests_until_its_links_are_gone_however_long_that_takes() {
+    let world = World::new().capacity(1).start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    world.host.refuse_to_reap(true);
+    world.del("c1", 2).await.unwrap();
+    world.advance(120).await;
+    let err = world.add("c2", "web-1", 3).await.unwrap_err();
+    assert!(matches!(err, AllocateError::Pool { source: PoolError::Exhausted(_), .. }), "{err}");
+    world.host.refuse_to_reap(false);
+    world.advance(40).await;
+    world.add("c2", "web-1", 4).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_goes_on_across_a_restart() {
+    let world = World::new().capacity(1).start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    world.del("c1", 2).await.unwrap();
+    world.advance(20).await;
+    let world = world.restart().await;
+    assert!(world.add("c2", "web-1", 3).await.is_err());
+    world.advance(11).await;
+    world.add("c2", "web-1", 4).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sticky_pod_finds_its_address_again_and_nobody_else_gets_it() {
+    let world = World::new().capacity(2).start().await;
+    let first = world.add_sticky("c1", "db-0", 1, 300).await.unwrap();
+    world.del("c1", 2).await.unwrap();
+    world.advance(200).await;
+    let world = world.restart().await;
+    let other = world.add("c2", "web-1", 3).await.unwrap();
+    assert_ne!(other.resource, first.resource);
+    assert!(world.add("c3", "web-2", 4).await.is_err(), "the last one is reserved");
+    let back = world.add_sticky("c4", "db-0", 5, 300).await.unwrap();
+    assert_eq!(back.resource, first.resource);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_interrupted_by_a_crash_is_finished_before_serving() {
+    let world = World::new().start().await;
+    let held = world.add("c1", "web-0", 1).await.unwrap();
+    world.host.refuse_to_reap(true);
+    world.del("c1", 2).await.unwrap();
+    world.host.refuse_to_reap(false);
+    let world = world.restart().await;
+    assert!(world.host.reaped(&held.host_interface));
+    assert!(world.store.intents().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_without_a_record_at_the_start_are_left_alone_and_their_addresses_quarantined() {
+    let world = World::new().capacity(2);
+    world.host.wire("bth00000000000a", "10.0.0.1");
+    let world = world.start().await;
+    let got = world.add("c1", "web-0", 1).await.unwrap();
+    assert_eq!(got.resource.addresses.to_string(), "10.0.0.2");
+    assert!(world.add("c2", "web-1", 2).await.is_err());
+    for _ in 0..5 {
+        world.advance(200).await;
+        world.gc().await;
+    }
+    assert!(world.host.has("bth00000000000a"), "it may be a live pod whose record was lost");
+    world.host.unwire("bth00000000000a");
+    world.gc().await;
+    world.advance(31).await;
+    world.add("c2", "web-1", 3).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_a_killed_plugin_left_is_collected() {
+    let world = World::new().start().await;
+    world.host.wire("bth00000000000b", "10.0.0.9");
+    world.gc().await;
+    assert!(world.host.has("bth00000000000b"), "one look is not enough");
+    world.advance(121).await;
+    world.gc().await;
+    assert!(!world.host.has("bth00000000000b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dead_are_collected_in_two_looks_and_the_living_never() {
+    let world = World::new().start().await;
+    world.add("dead", "web-0", 1).await.unwrap();
+    world.add("live", "web-1", 2).await.unwrap();
+    world.host.wire_records(&world.records());
+    world.advance(130).await;
+    world.namespaces.kill("/run/netns/dead");
+    assert!(world.gc().await.iter().all(|finding| !finding.collected));
+    world.advance(60).await;
+    let found = world.gc().await;
+    assert_eq!(found.len(), 1);
+    assert!(found[0].collected);
+    assert!(found[0].evidence.contains(&"its namespace is gone: its path is gone".to_owned()));
+    assert_eq!(world.records()[0].key, key("live"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_collects_nothing_and_is_not_a_look() {
+    let world = World::new().start().await;
+    world.add("dead", "web-0", 1).await.unwrap();
+    world.namespaces.kill("/run/netns/dead");
+    world.advance(130).await;
+    for _ in 0..3 {
+        let request = GcRequest { dry_run: true, runtime: None };
+        let found = world.ipam.collect(request).await.unwrap();
+        assert!(found[0].evidence.last().unwrap().starts_with("suspect"), "{found:?}");
+        world.advance(100).await;
+    }
+    assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_key_with_a_link_is_taken_off_the_network_by_its_delete() {
+    let world = World::new().start().await;
+    let name = berth_types::host_interface(&HostPrefix::default(), &key("c1"));
+    world.host.wire(name.as_str(), "10.0.0.5");
+    world.del("c1", 1).await.unwrap();
+    world.advance(1).await;
+    assert!(!world.host.has(name.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_adds_of_one_key_at_once_hold_one_address() {
+    let world = Arc::new(World::new().start().await);
+    let both = [1, 2].map(|at| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { world.add("c1", "web-0", at).await })
+    });
+    let mut answers = Vec::new();
+    for one in both {
+        answers.push(one.await.unwrap().unwrap().resource);
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(world.ipam.shortage().await.unwrap().counts.leased, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_daemon_refuses_adds_and_still_takes_deletes() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    world.ipam.begin_stop();
+    assert!(matches!(world.add("c2", "web-1", 2).await, Err(AllocateError::Stopping(_))));
+    assert!(world.del("c1", 3).await.unwrap().addresses.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_add_can_be_explained_afterwards() {
+    let world = World::new().capacity(1).start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    world.add("c2", "web-1", 2).await.unwrap_err();
+    let told = world.ipam.explain(Question::Pod(pod("web-1"))).await.unwrap();
+    assert!(told.verdict.contains("no address is free: capacity 1, 1 leased"), "{told:?}");
+    let held = world.ipam.explain(Question::Address("10.0.0.1".parse().unwrap())).await.unwrap();
+    assert_eq!(held.verdict, "10.0.0.1 is leased to net/c1/eth0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_by_hand_spares_the_living_unless_forced() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    let by_hand = |only_if_dead| Release {
+        key: key("c1"),
+        started: None,
+        reason: "test".into(),
+        only_if_dead,
+        limit: Duration::from_secs(1),
+    };
+    let err = world.ipam.release(by_hand(true)).await.unwrap_err();
+    assert!(matches!(err, ReleaseError::InUse { .. }), "{err}");
+    assert!(world.ipam.release(by_hand(false)).await.unwrap().addresses.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn wired_facts_are_kept_and_a_wrong_namespace_is_refused() {
+    let world = World::new().start().await;
+    let added = world.add("c1", "web-0", 1).await.unwrap();
+    let commit = Commit {
+        key: key("c1"),
+        started: added.started.clone(),
+        wired: WiredFacts::default(),
+        netns_inode: added.netns.id.inode + 1,
+        limit: Duration::from_secs(1),
+    };
+    assert!(matches!(world.ipam.commit(commit).await, Err(CommitError::OtherNetns { .. })));
+}

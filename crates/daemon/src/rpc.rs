@@ -1,0 +1,98 @@
+//! gRPC on top of [`Ipam`]: parse, call, translate. No decisions here.
+
+mod admin;
+mod inspect;
+mod ipam;
+mod status;
+
+use std::{sync::Arc, time::Duration};
+
+use berth_core::Ipam;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Status, transport::server::UdsConnectInfo};
+
+use crate::config::Loaded;
+
+/// What the three services share.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    ipam: Ipam,
+    requests: TaskTracker,
+    config: Arc<Loaded>,
+    stop: CancellationToken,
+}
+
+/// The longest a call may take: as long as the plugin ever waits.
+const LONGEST_CALL: Duration = Duration::from_secs(110);
+
+impl Service {
+    pub(crate) fn new(
+        ipam: Ipam,
+        requests: TaskTracker,
+        config: Arc<Loaded>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { ipam, requests, config, stop }
+    }
+
+    /// Runs `work` in a task of its own, since tonic drops a handler when its client goes away
+    /// or its deadline passes, and that must not cut an allocation in half.
+    async fn run<T, E>(
+        &self,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        E: Into<Status> + Send + 'static,
+    {
+        let task = self.requests.spawn(async move { work.await.map_err(Into::into) });
+        task.await
+            .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
+    }
+}
+
+/// How long the caller waits: the `grpc-timeout` header, at most [`LONGEST_CALL`].
+fn limit<T>(request: &Request<T>) -> Duration {
+    let header = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+    header.and_then(parse_timeout).map_or(LONGEST_CALL, |limit| limit.min(LONGEST_CALL))
+}
+
+/// At most 8 digits and a unit (gRPC over HTTP/2, "Timeout").
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+/// The socket is root's alone; this holds where somebody changed its mode.
+fn require_root<T>(request: &Request<T>) -> Result<(), Status> {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    let own = nix::unistd::geteuid().as_raw();
+    match peer {
+        Some(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
+        Some(peer) => Err(status::not_allowed(format!("user {} may not do this", peer.uid()))),
+        None => Err(status::not_allowed("the caller is not known".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_header_is_read_as_grpc_writes_it() {
+        assert_eq!(parse_timeout("5000000u"), Some(Duration::from_secs(5)));
+        assert_eq!(parse_timeout("1M"), Some(Duration::from_secs(60)));
+        for bad in ["", "5", "u", "123456789u", "-1S", "é"] {
+            assert_eq!(parse_timeout(bad), None, "{bad}");
+        }
+    }
+}

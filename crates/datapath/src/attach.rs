@@ -1,0 +1,158 @@
+use std::{fmt, io, time::Duration};
+
+use berth_types::{InterfaceFacts, InterfaceName, MacAddress, NetConf, ResourceKind};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use crate::{
+    NetError, Op, PlanError, PodNetns, Side, exec, kernel::Kernel, message::Link, plan,
+    seen::LinkSeen,
+};
+
+/// The end that came up first is told of the other by a kernel worker, which takes a moment.
+/// Longer than this it does not keep anybody waiting: the link will be there in time.
+const RUNNING: Duration = Duration::from_millis(200);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The pod has an interface of that name that is not ours.
+    #[error("interface {0} exists already in the pod's network namespace")]
+    InterfaceExists(InterfaceName),
+    /// The host has an interface of the name that ours would have. It is left as it is.
+    #[error("interface {0} exists already on the host and is not ours")]
+    HostInterfaceExists(InterfaceName),
+    #[error("cannot wire a {0} interface: only veth pairs are built")]
+    Kind(ResourceKind),
+    #[error("cannot enter the pod's network namespace")]
+    Enter(#[source] io::Error),
+    #[error("cannot wire the pod")]
+    Plan(#[source] PlanError),
+    #[error("cannot read back what was wired")]
+    Read(#[source] NetError),
+    #[error("cannot take back everything, left is: {}", Listed(.0))]
+    Undo(Vec<Op>),
+}
+
+impl From<PlanError> for AttachError {
+    fn from(err: PlanError) -> Self {
+        // With something left behind, that is what matters.
+        if !err.left_behind.is_empty() {
+            return Self::Plan(err);
+        }
+        match err.source {
+            NetError::PodInterfaceExists(name) => Self::InterfaceExists(name),
+            NetError::HostInterfaceExists(name) => Self::HostInterfaceExists(name),
+            NetError::Refused { .. }
+            | NetError::NoLink(_)
+            | NetError::Foreign(_)
+            | NetError::Sysctl { .. }
+            | NetError::Connection(_)
+            | NetError::NoAnswer
+            | NetError::Churn => Self::Plan(err),
+        }
+    }
+}
+
+/// Wires `conf` into `netns`; repeating it changes nothing. On a failure everything that this
+/// call changed is taken back.
+///
+/// Dropped half way it leaves what it has done so far; unhooking and reaping the host interface
+/// takes that away.
+pub async fn attach(netns: &PodNetns, conf: &NetConf) -> Result<Attached, AttachError> {
+    wirable(conf)?;
+    let mut kernel = Kernel::open(netns).await.map_err(AttachError::Enter)?;
+    let undo = exec::run(&mut kernel, &plan::attach(conf)).await?;
+    match facts(&kernel, conf).await {
+        Ok((host, pod)) => Ok(Attached { host, pod, undo, kernel }),
+        Err(err) => {
+            let left = exec::take_back(&mut kernel, undo).await;
+            if left.is_empty() {
+                return Err(AttachError::Read(err));
+            }
+            warn!(err = berth_types::chain(&err), "cannot read back what was wired");
+            Err(AttachError::Undo(left))
+        }
+    }
+}
+
+pub(crate) fn wirable(conf: &NetConf) -> Result<(), AttachError> {
+    match conf.kind {
+        ResourceKind::Veth => Ok(()),
+        ResourceKind::Eni | ResourceKind::EniIp | ResourceKind::Eip => {
+            Err(AttachError::Kind(conf.kind))
+        }
+    }
+}
+
+/// What was wired, and how to take it back.
+pub struct Attached {
+    /// As the kernel has it now: something on the node may have changed the MAC address since.
+    pub host: InterfaceFacts,
+    pub pod: InterfaceFacts,
+    undo: Vec<Op>,
+    kernel: Kernel,
+}
+
+impl Attached {
+    /// Takes back what the attach changed (and nothing that was there before it).
+    pub async fn undo(mut self) -> Result<(), AttachError> {
+        let left = exec::take_back(&mut self.kernel, self.undo).await;
+        if left.is_empty() { Ok(()) } else { Err(AttachError::Undo(left)) }
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("Attached");
+        text.field("host", &self.host).field("pod", &self.pod).finish_non_exhaustive()
+    }
+}
+
+async fn facts(
+    kernel: &Kernel,
+    conf: &NetConf,
+) -> Result<(InterfaceFacts, InterfaceFacts), NetError> {
+    let host = link(kernel, Side::Host, &conf.host_interface).await?;
+    let running = async {
+        loop {
+            let pod = link(kernel, Side::Pod, &conf.interface).await?;
+            if pod.running {
+                return Ok(pod);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    let pod = match timeout(RUNNING, running).await {
+        Ok(pod) => pod?,
+        Err(_) => {
+            warn!(interface = %conf.interface, "the pod's interface is not running yet");
+            link(kernel, Side::Pod, &conf.interface).await?
+        }
+    };
+    let facts = |name: &InterfaceName, seen: LinkSeen, planned: MacAddress| InterfaceFacts {
+        name: name.clone(),
+        mac: seen.mac.unwrap_or(planned),
+    };
+    Ok((
+        facts(&conf.host_interface, host, conf.host_mac),
+        facts(&conf.interface, pod, conf.pod_mac),
+    ))
+}
+
+async fn link(kernel: &Kernel, side: Side, name: &InterfaceName) -> Result<LinkSeen, NetError> {
+    let found = kernel.sides().find(side, Link::Name(name)).await?;
+    found.ok_or_else(|| NetError::NoLink(name.clone()))
+}
+
+struct Listed<'a>(&'a [Op]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, op) in self.0.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}`{op}`")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+use std::{collections::BTreeMap, fs::File, io};
+
+use async_trait::async_trait;
+use berth_types::InterfaceName;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use nix::errno::Errno;
+
+use crate::{
+    NetError, Op, PodNetns, Side, Thing, Verb,
+    exec::{Executor, Outcome},
+    message::{self, Link},
+    netlink::Netlink,
+    netns::Inside,
+    op::RouteText,
+    seen::{self, LinkSeen},
+    sysctl, tc,
+};
+
+mod veth;
+
+/// Both namespaces of one attachment: the calling thread's and the pod's.
+#[derive(Debug)]
+pub(crate) struct Sides {
+    pub(crate) host: Netlink,
+    pub(crate) pod: Netlink,
+    pub(crate) inside: Inside,
+}
+
+impl Sides {
+    pub(crate) async fn open(netns: &PodNetns) -> io::Result<Self> {
+        let inside = Inside::enter(netns).await?;
+        let socket = inside.run(|| Socket::new(NETLINK_ROUTE)).await?;
+        Ok(Self { host: Netlink::open()?, pod: Netlink::over(socket)?, inside })
+    }
+
+    pub(crate) fn netlink(&self, side: Side) -> &Netlink {
+        match side {
+            Side::Host => &self.host,
+            Side::Pod => &self.pod,
+        }
+    }
+
+    pub(crate) async fn find(
+        &self,
+        side: Side,
+        link: Link<'_>,
+    ) -> Result<Option<LinkSeen>, NetError> {
+        let found = self.netlink(side).get(message::get_link(link)).await?;
+        Ok(found.as_ref().and_then(seen::link))
+    }
+
+    pub(crate) async fn sysctl<T: Send + 'static>(
+        &self,
+        side: Side,
+        path: &str,
+        job: impl FnOnce(&str) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, NetError> {
+        let owned = path.to_owned();
+        let done = match side {
+            Side::Host => job(path),
+            Side::Pod => self.inside.run(move || job(&owned)).await,
+        };
+        done.map_err(|source| NetError::Sysctl { path: path.to_owned(), source })
+    }
+}
+
+/// The executor of plans that wire one pod.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    sides: Sides,
+    netns: File,
+    indexes: BTreeMap<(Side, InterfaceName), u32>,
+    /// What the pair was when this plan came to it.
+    pair: Outcome,
+}
+
+impl Kernel {
+    pub(crate) async fn open(netns: &PodNetns) -> io::Result<Self> {
+        Ok(Self {
+            sides: Sides::open(netns).await?,
+            netns: netns.file().try_clone()?,
+            indexes: BTreeMap::new(),
+            pair: Outcome::AlreadySo,
+        })
+    }
+
+    pub(crate) fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
+    async fn index(&mut self, side: Side, link: &InterfaceName) -> Result<u32, NetError> {
+        if let Some(index) = self.indexes.get(&(side, link.clone())) {
+            return Ok(*index);
+        }
+        let found = self.sides.find(side, Link::Name(link)).await?;
+        let index = found.ok_or_else(|| NetError::NoLink(link.clone()))?.index;
+        self.indexes.insert((side, link.clone()), index);
+        Ok(index)
+    }
+
+    async fn ensure(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
+        const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
+        const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
+        let (message, flags) = match thing {
+            Thing::Veth(veth) => return self.ensure_veth(veth).await,
+            Thing::Ifb { link, mtu } => return self.ensure_ifb(link, *mtu).await,
+            Thing::Up { link } => return self.ensure_up(side, link).await,
+            Thing::Route { link, to, via } => return self.ensure_route(side, link, to, *via).await,
+            Thing::Sysctl { path, value, .. } => {
+                let value = *value;
+                return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
+            }
+            Thing::HostUp { link, alias, v6 } => {
+                (message::host_up(self.index(side, link).await?, alias, *v6), 0)
+            }
+            Thing::Address { link, address } => {
+                let message = message::address(self.index(side, link).await?, *address);
+                self.change(side, RouteNetlinkMessage::NewAddress(message), ADD).await?;
+                return Ok(Outcome::Changed);
+            }
+            Thing::Ingress { link } => {
+                let message = tc::ingress(self.index(side, link).await?);
+                self.change(side, RouteNetlinkMessage::NewQueueDiscipline(message), ADD).await?;
+                return Ok(Outcome::Changed);
+            }
+            Thing::Neighbour { link, address, mac } => {
+                let message = message::neighbour(self.index(side, link).await?, *address, *mac);
+                (RouteNetlinkMessage::NewNeighbour(message), REPLACE)
+            }
+            Thing::Limit { link, shape } => {
+                let message = tc::limit(self.index(side, link).await?, shape);
+                (RouteNetlinkMessage::NewQueueDiscipline(message), REPLACE)
+            }
+            Thing::Redirect { from, to } => {
+                let (from, to) = (self.index(side, from).await?, self.index(side, to).await?);
+                (RouteNetlinkMessage::NewTrafficFilter(tc::redirect(from, to)), REPLACE)
+            }
+        };
+        self.change(side, message, flags).await?;
+        // What is set and not added was there before exactly if its link was.
+        Ok(self.pair)
+    }
+
+    async fn remove(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
+        let message = match thing {
+            Thing::Veth(crate::Veth { host: link, .. }) | Thing::Ifb { link, .. } => {
+                let message = message::delete_link(self.index(side, link).await?);
+                self.indexes.remove(&(side, link.clone()));
+                message
+            }
+            Thing::HostUp { link, .. } | Thing::Up { link } => {
+                message::down(self.index(side, link).await?)
+            }
+            Thing::Sysctl { path, otherwise, .. } => {
+                let Some(value) = *otherwise else { return Ok(Outcome::AlreadySo) };
+                return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
+            }
+            Thing::Address { link, address } => {
+                let message = message::address(self.index(side, link).await?, *address);
+                RouteNetlinkMessage::DelAddress(message)
+            }
+            Thing::Neighbour { link, address, mac } => {
+                let message = message::neighbour(self.index(side, link).await?, *address, *mac);
+                RouteNetlinkMessage::DelNeighbour(message)
+            }
+            Thing::Route { link, to, via } => {
+                let message = message::route(self.index(side, link).await?, *to, *via);
+                RouteNetlinkMessage::DelRoute(message)
+            }
+            Thing::Limit { link, shape } => {
+                let message = tc::limit(self.index(side, link).await?, shape);
+                RouteNetlinkMessage::DelQueueDiscipline(message)
+            }
+            Thing::Ingress { link } => {
+                let message = tc::ingress(self.index(side, link).await?);
+                RouteNetlinkMessage::DelQueueDiscipline(message)
+            }
+            Thing::Redirect { from, to } => {
+                let (from, to) = (self.index(side, from).await?, self.index(side, to).await?);
+                RouteNetlinkMessage::DelTrafficFilter(tc::redirect(from, to))
+            }
+        };
+        self.change(side, message, 0).await?;
+        Ok(Outcome::Changed)
+    }
+
+    async fn change(
+        &self,
+        side: Side,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetError> {
+        self.sides.netlink(side).change(message, flags).await
+    }
+
+    async fn ensure_up(&mut self, side: Side, link: &InterfaceName) -> Result<Outcome, NetError> {
+        // The pair's own links are known to be down while they are new.
+        let known = self.indexes.get(&(side, link.clone())).copied();
+        let index = match known {
+            Some(index) if self.pair == Outcome::Changed => index,
+            _ => {
+                let found = self.sides.find(side, Link::Name(link)).await?;
+                let found = found.ok_or_else(|| NetError::NoLink(link.clone()))?;
+                if found.up {
+                    return Ok(Outcome::AlreadySo);
+                }
+                found.index
+            }
+        };
+        self.change(side, RouteNetlinkMessage::SetLink(message::up(index)), 0).await?;
+        Ok(Outcome::Changed)
+    }
+
+    async fn ensure_route(
+        &mut self,
+        side: Side,
+        link: &InterfaceName,
+        to: &ipnet::IpNet,
+        via: Option<std::net::IpAddr>,
+    ) -> Result<Outcome, NetError> {
+        let index = self.index(side, link).await?;
+        let message = RouteNetlinkMessage::NewRoute(message::route(index, *to, via));
+        match self.change(side, message, NLM_F_CREATE | NLM_F_EXCL).await {
+            Ok(_) => Ok(Outcome::Changed),
+            // For a route, EEXIST says that the destination is taken, by whatever route.
+            Err(err) if err.errno() == Some(Errno::EEXIST) => {
+                let dump = message::dump_routes(message::family(to.addr()), None);
+                let routes = self.sides.netlink(side).dump(&dump).await?;
+                let routes: Vec<_> =
+                    routes.iter().filter_map(seen::route).filter(|r| r.to == *to).collect();
+                if routes.iter().any(|r| r.via == via && r.links == [index]) {
+                    return Ok(Outcome::AlreadySo);
+                }
+                let Some(other) = routes.first() else { return Err(err) };
+                Err(NetError::Foreign(self.describe(side, other).await?))
+            }
+            Err(err) => Err(err),
+        }
+    }
+
+    async fn describe(&self, side: Side, route: &seen::RouteSeen) -> Result<String, NetError> {
+        let Some(index) = route.links.first() else { return Ok(format!("route {}", route.to)) };
+        let link = self.sides.find(side, Link::Index(*index)).await?;
+        let name = link.and_then(|link| link.name.parse().ok());
+        Ok(match name {
+            Some(name) => {
+                format!("route {}", RouteText { link: &name, to: &route.to, via: route.via })
+            }
+            None => format!("route {} through link number {index}", route.to),
+        })
+    }
+}
+
+#[async_trait]
+impl Executor for Kernel {
+    async fn apply(&mut self, op: &Op) -> Result<Outcome, NetError> {
+        let done = match op.verb {
+            Verb::Ensure => self.ensure(op.side, &op.thing).await,
+            Verb::Remove => self.remove(op.side, &op.thing).await,
+        };
+        match done {
+            Err(err) if already_so(op, &err) => Ok(Outcome::AlreadySo),
+            done => done,
+        }
+    }
+}
+
+/// Adding what exists and deleting what is gone are the states asked for.
+fn already_so(op: &Op, err: &NetError) -> bool {
+    let errno = err.errno();
+    match (op.verb, &op.thing) {
+        (Verb::Ensure, Thing::Address { .. } | Thing::Ingress { .. }) => {
+            errno == Some(Errno::EEXIST)
+        }
+        (Verb::Ensure, _) => false,
+        // What is on a link goes with it.
+        (Verb::Remove, _) if matches!(err, NetError::NoLink(_)) => true,
+        (Verb::Remove, _) if errno == Some(Errno::ENODEV) => true,
+        (Verb::Remove, Thing::Address { .. }) => errno == Some(Errno::EADDRNOTAVAIL),
+        (Verb::Remove, Thing::Route { .. }) => errno == Some(Errno::ESRCH),
+        (Verb::Remove, Thing::Neighbour { .. }) => errno == Some(Errno::ENOENT),
+        (Verb::Remove, Thing::Limit { .. } | Thing::Ingress { .. } | Thing::Redirect { .. }) => {
+            matches!(errno, Some(Errno::ENOENT | Errno::EINVAL))
+        }
+        (
+            Verb::Remove,
+            Thing::Veth(_)
+            | Thing::Ifb { .. }
+            | Thing::HostUp { .. }
+            | Thing::Up { .. }
+            | Thing::Sysctl { .. },
+        ) => false,
+    }
+}

@@ -1,0 +1,157 @@
+use std::{
+    fs::File,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    time::Duration,
+};
+
+use sled::{Transactional, transaction::TransactionError};
+use tokio::time::Instant;
+
+use crate::{
+    directory,
+    tree::{Rows, Tree, Writes},
+};
+
+/// sled's cache. 16,000 records are about 10 MiB.
+const CACHE: u64 = 16 << 20;
+
+/// How often sled's own thread wakes to flush and to clean segments. Every commit is flushed by
+/// us, so only the cleaning is left to it; between passes an idle store does nothing at all.
+const CLEANING_PAUSE: Duration = Duration::from_secs(30);
+
+/// The trees in sled. Only the store thread writes.
+#[derive(Debug)]
+pub(crate) struct Database {
+    db: sled::Db,
+    trees: Vec<sled::Tree>,
+    /// Our own descriptor of sled's log: its `flush` does not make the file's size durable.
+    log: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenDatabaseError {
+    #[error("{0}")]
+    Damaged(String),
+    #[error("cannot open the database")]
+    Sled(#[source] sled::Error),
+    #[error("cannot open the database")]
+    Io(#[from] io::Error),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("the transaction failed")]
+    Transaction(#[source] sled::Error),
+    #[error("cannot flush the database")]
+    Flush(#[source] sled::Error),
+    #[error("cannot sync the database's log")]
+    Sync(#[source] io::Error),
+}
+
+impl Database {
+    /// What it finds is durable when it returns: a crash may have left commits in the page cache
+    /// that were never synced.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenDatabaseError> {
+        directory::remove_half_written_snapshots(path)?;
+        let open = || {
+            let db = sled::Config::new()
+                .path(path)
+                .cache_capacity(CACHE)
+                .flush_every_ms(u64::try_from(CLEANING_PAUSE.as_millis()).ok())
+                .open()?;
+            let trees = Tree::ALL.map(|tree| db.open_tree(tree.name()));
+            let trees = trees.into_iter().collect::<Result<Vec<_>, _>>()?;
+            db.flush()?;
+            Ok::<_, sled::Error>((db, trees))
+        };
+        let (db, trees) = match guarded(open)? {
+            Ok(opened) => opened,
+            Err(err) => return Err(OpenDatabaseError::from_sled(err)),
+        };
+        directory::settle(path)?;
+        let log = File::open(path.join("db"))?;
+        Ok(Self { db, trees, log })
+    }
+
+    pub(crate) fn tree(&self, tree: Tree) -> &sled::Tree {
+        &self.trees[tree as usize]
+    }
+
+    /// Everything there is, for an opening: damage shows here at the latest.
+    pub(crate) fn rows(&self) -> Result<Rows, OpenDatabaseError> {
+        let read = || {
+            let mut rows = Rows::new();
+            for tree in Tree::ALL {
+                for row in self.tree(tree).iter() {
+                    let (key, value) = row?;
+                    rows.insert((tree, key.to_vec()), value.to_vec());
+                }
+            }
+            Ok::<_, sled::Error>(rows)
+        };
+        guarded(read)?.map_err(OpenDatabaseError::from_sled)
+    }
+
+    pub(crate) fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, sled::Error> {
+        Ok(self.tree(tree).get(key)?.map(|value| value.to_vec()))
+    }
+
+    /// All of `writes` in one transaction, on disk when it returns. Answers how long the disk
+    /// took. After an error nothing is known of what is on disk or in memory.
+    pub(crate) fn write(&self, writes: &Writes) -> Result<Duration, WriteError> {
+        crash_point!("store::before_transaction");
+        self.trees
+            .as_slice()
+            .transaction(|views| {
+                for ((tree, key), value) in writes {
+                    let view = &views[*tree as usize];
+                    match value {
+                        Some(value) => view.insert(key.as_slice(), value.as_slice())?,
+                        None => view.remove(key.as_slice())?,
+                    };
+                }
+                Ok(())
+            })
+            .map_err(|err: TransactionError<()>| match err {
+                TransactionError::Storage(err) => WriteError::Transaction(err),
+                TransactionError::Abort(()) => unreachable!("the closure above never aborts"),
+            })?;
+        crash_point!("store::after_transaction");
+        let begun = Instant::now();
+        self.db.flush().map_err(WriteError::Flush)?;
+        crash_point!("store::after_flush");
+        self.log.sync_data().map_err(WriteError::Sync)?;
+        crash_point!("store::after_sync");
+        Ok(begun.elapsed())
+    }
+}
+
+impl OpenDatabaseError {
+    fn from_sled(err: sled::Error) -> Self {
+        match &err {
+            sled::Error::Io(_) => Self::Sled(err),
+            // `Unsupported` too: it is what a spoiled configuration file looks like.
+            sled::Error::Corruption { .. }
+            | sled::Error::Unsupported(_)
+            | sled::Error::ReportableBug(_)
+            | sled::Error::CollectionNotFound(_) => Self::Damaged(err.to_string()),
+        }
+    }
+
+    pub(crate) fn is_no_space(&self) -> bool {
+        match self {
+            Self::Sled(sled::Error::Io(err)) | Self::Io(err) => {
+                err.kind() == io::ErrorKind::StorageFull
+            }
+            Self::Sled(_) | Self::Damaged(_) => false,
+        }
+    }
+}
+
+/// sled asserts what a damaged file does not keep.
+fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, OpenDatabaseError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .map_err(|_| OpenDatabaseError::Damaged("sled panicked while reading it".to_owned()))
+}
