@@ -97,7 +97,7 @@ impl Node {
     fn write_config(&self) -> PathBuf {
         let mut config = json!({
             "cni_conf": {"path": ""},
-            "log": {"level": "debug", "format": "text"},
+            "log": {"level": "info", "format": "text"},
         });
         let object = config.as_object_mut().expect("it was written as one");
         object.extend(self.options.config.clone());
