@@ -93,6 +93,7 @@ fn request(add: &Add, process: &ProcessStart) -> v1::AllocIpRequest {
         ips: add.wishes.addresses.iter().map(|address| address.to_string()).collect(),
         mac: add.wishes.mac.map(|mac| mac.to_string()).unwrap_or_default(),
         bandwidth: Some(add.wishes.bandwidth.into()),
+        annotations: add.wishes.annotations.clone(),
     }
 }
 

@@ -49,7 +49,7 @@ async fn unhook(del: &Del) {
         host.unhook(std::slice::from_ref(&link)).await
     };
     match tokio::time::timeout(UNHOOK_LIMIT, work).await {
-        Ok(Ok(())) => {}
+        Ok(Ok(_)) => {}
         Ok(Err(err)) => output::note(&format!("{link} stays up until then: {}", chain(&err))),
         Err(_) => output::note(&format!("{link} stays up until then: it took too long")),
     }

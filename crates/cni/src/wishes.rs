@@ -1,6 +1,8 @@
 //! What the runtime wants of an attachment beyond having it: pod, addresses, MAC, bandwidth, dns.
 //! Each wish may come by several ways; the more structured one wins.
 
+use std::collections::HashMap;
+
 use berth_types::{AddressSet, Bandwidth, MacAddress, PodIdentity};
 use serde_json::{Map, Value};
 
@@ -13,7 +15,12 @@ pub(crate) struct Wishes {
     pub(crate) mac: Option<MacAddress>,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) dns: Dns,
+    /// The pod's annotations that the daemon reads.
+    pub(crate) annotations: HashMap<String, String>,
 }
+
+/// Whose annotations the daemon reads: ours and Terway's.
+const ANNOTATIONS_OF: [&str; 2] = ["berth.dev/", "k8s.aliyun.com/"];
 
 impl Wishes {
     pub(crate) fn of(config: &Config, cni_args: CniArgs) -> Result<Self, CniError> {
@@ -24,6 +31,7 @@ impl Wishes {
             mac: mac(&runtime, &args, &cni_args)?,
             bandwidth: bandwidth(&runtime)?,
             dns: dns(&runtime, &config.dns)?,
+            annotations: annotations(&runtime)?,
             pod: PodIdentity {
                 namespace: cni_args.pod_namespace,
                 name: cni_args.pod_name,
@@ -31,6 +39,16 @@ impl Wishes {
             },
         })
     }
+}
+
+/// containerd passes a pod's annotations on to plugins with that capability.
+fn annotations(runtime: &Section<'_>) -> Result<HashMap<String, String>, CniError> {
+    let all = runtime.section("io.kubernetes.cri.pod-annotations")?;
+    let ours = |name: &str| ANNOTATIONS_OF.iter().any(|prefix| name.starts_with(prefix));
+    let fields = all.fields.into_iter().flatten().filter(|(name, _)| ours(name));
+    // An annotation is text by definition; whatever else stands there is nobody's wish.
+    let texts = fields.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    Ok(texts.collect())
 }
 
 /// An object of the configuration with its name, for errors. Null and absent are empty.

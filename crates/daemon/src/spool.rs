@@ -52,7 +52,8 @@ impl Spool {
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
         let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         watch.add_watch(&directory, AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE)?;
-        let watch = AsyncFd::register_with_interest(Watch(watch), Interest::READABLE)?;
+        #[expect(unsafe_code, reason = "the descriptor is the watch's own and lives as long")]
+        let watch = unsafe { AsyncFd::register_with_interest(Watch(watch), Interest::READABLE) }?;
         Ok(Self { directory, watch })
     }
 

@@ -56,7 +56,7 @@ fn rules(prefix: &HostPrefix, pod_cidrs: &[IpNet], masquerade: bool) -> String {
         }
     }
     text.push_str(
-        "\tchain masquerade {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n",
+        "\tchain outside {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n",
     );
     for Family { is_v4, set, protocol, multicast, .. } in [V4, V6] {
         if pod_cidrs.iter().any(|cidr| cidr.addr().is_ipv4() == is_v4) {
@@ -161,7 +161,7 @@ table inet berth {
 \t\tauto-merge
 \t\telements = { fd00:1::/64 }
 \t}
-\tchain masquerade {
+\tchain outside {
 \t\ttype nat hook postrouting priority srcnat; policy accept;
 \t\tip saddr @pods_v4 ip daddr != @pods_v4 ip daddr != 224.0.0.0/4 oifname != \"bth*\" masquerade
 \t\tip6 saddr @pods_v6 ip6 daddr != @pods_v6 ip6 daddr != ff00::/8 oifname != \"bth*\" masquerade
