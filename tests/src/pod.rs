@@ -31,6 +31,27 @@ pub const NODE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 pub const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
+const NODE_MAC: &str = "02:00:00:00:00:01";
+const OUTSIDE_MAC: &str = "02:00:00:00:00:02";
+
+/// One end of the uplink, as it is on a node that has been up for a while: every address is there
+/// and the other end's MAC known. On fresh links the kernel takes a second for either.
+fn end(
+    ip: impl Fn(&str),
+    link: &str,
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+    (other_v4, other_v6, other_mac): (Ipv4Addr, Ipv6Addr, &str),
+) {
+    ip(&format!("link set {link} addrgenmode none"));
+    ip(&format!("addr add {v4}/24 dev {link}"));
+    ip(&format!("addr add {v6}/64 dev {link} nodad"));
+    ip(&format!("link set {link} up"));
+    for other in [other_v4.to_string(), other_v6.to_string()] {
+        ip(&format!("neigh add {other} lladdr {other_mac} dev {link} nud permanent"));
+    }
+}
+
 impl Pod {
     pub fn new() -> Self {
         Self::of(&fresh_id())
@@ -48,15 +69,16 @@ impl Pod {
     pub(crate) fn outside() -> Self {
         let name = "outside".to_owned();
         ip("netns add outside");
-        ip("link add uplink0 type veth peer name eth0 netns outside");
+        ip(&format!(
+            "link add uplink0 address {NODE_MAC} type veth peer name eth0 address {OUTSIDE_MAC} \
+             netns outside"
+        ));
         let this = Self { id: name.clone(), name };
-        ip(&format!("addr add {NODE_V4}/24 dev uplink0"));
-        ip(&format!("addr add {NODE_V6}/64 dev uplink0 nodad"));
-        ip("link set uplink0 up");
-        this.run(&format!("ip addr add {OUTSIDE_V4}/24 dev eth0"));
-        this.run(&format!("ip addr add {OUTSIDE_V6}/64 dev eth0 nodad"));
+        let inside = |command: &str| drop(this.run(&format!("ip {command}")));
+        let outright = |command: &str| drop(ip(command));
+        end(outright, "uplink0", NODE_V4, NODE_V6, (OUTSIDE_V4, OUTSIDE_V6, OUTSIDE_MAC));
+        end(inside, "eth0", OUTSIDE_V4, OUTSIDE_V6, (NODE_V4, NODE_V6, NODE_MAC));
         this.run("ip link set lo up");
-        this.run("ip link set eth0 up");
         ip("route add default via 198.51.100.2");
         ip("route add default via 2001:db8::2");
         this

@@ -42,7 +42,11 @@ pub fn receive(listener: &TcpListener, span: Duration) -> (u64, SocketAddr) {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(bytes) => total += bytes as u64,
-            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(err)
+                if matches!(
+                    err.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) => {}
             Err(err) => panic!("cannot read: {err}"),
         }
     }
@@ -59,7 +63,11 @@ pub fn send(address: SocketAddr, span: Duration) {
     while stopwatch.elapsed() < span {
         match stream.write(&zeros) {
             Ok(_) => {}
-            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(err)
+                if matches!(
+                    err.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) => {}
             Err(_) => break,
         }
     }

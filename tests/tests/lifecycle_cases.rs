@@ -167,9 +167,9 @@ fn when_the_delete_never_comes_collection_says_on_what_evidence_it_released() {
         });
         node.wait_for_slot(address, "cooling");
         let log = node.log();
-        let told = log.lines().find(|line| line.contains("collected") && line.contains(&pod.id));
+        let told = log.lines().find(|line| line.contains(" collecting ") && line.contains(&pod.id));
         let told = told.unwrap_or_else(|| panic!("no word of the collection:\n{log}"));
-        assert!(told.contains("netns") || told.contains("namespace"), "{told}");
+        assert!(told.contains("its namespace is gone"), "{told}");
         node.assert_no_trace_since(&before);
     });
 }
@@ -276,6 +276,7 @@ fn a_full_disk_refuses_adds_records_deletes_and_is_over_when_there_is_room() {
         node.del(&older).nothing();
         assert!(node.records(&older.id).is_empty());
 
+        drop(file);
         fs::remove_file(filler).unwrap();
         let address = v4(&node.add(&newer));
         assert!(ping(address));

@@ -1,4 +1,4 @@
-use berth_tests::{Call, NodeOptions, Pod, network_config};
+use berth_tests::{Call, NODE_V4, NodeOptions, Pod, network_config, ping};
 use serde_json::json;
 
 use crate::scene::{FREE_IP, Scene};
@@ -77,6 +77,10 @@ pub(crate) fn prepare(scene: &mut Scene<'_>, given: Option<&str>) {
             scene.result = Some(call.input(&tuning).run().result());
             let link = scene.pod.run("ip link show eth0");
             assert!(link.contains("02:00:00:00:00:99"), "{link}");
+            // A changed MAC makes the kernel forget the pod's neighbours, the permanent ones too.
+            let node = NODE_V4.into();
+            let reached = scene.pod.enter(move || ping(node)).join().unwrap();
+            assert!(reached, "the pod is cut off: {}", scene.pod.run("ip neigh"));
         }
         "ADD done, default route of the pod deleted" => {
             scene.add();
