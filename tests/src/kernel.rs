@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, process::Command, time::Duration};
 
 use crate::eventually;
 
@@ -40,14 +40,7 @@ impl Snapshot {
                 }
             }
         }
-        for line in berth_testkit::run("ip -br link").lines() {
-            let link = line.split_whitespace().next().unwrap_or_default();
-            let link = link.split('@').next().unwrap_or_default();
-            for part in ["root", "parent ffff:"] {
-                let filters = berth_testkit::run(&format!("tc filter show dev {link} {part}"));
-                facts.extend(filters.lines().map(|filter| format!("filter {link} {filter}")));
-            }
-        }
+        facts.extend(filters());
         Self(facts)
     }
 
@@ -83,6 +76,23 @@ impl Snapshot {
             }
         });
     }
+}
+
+/// The filters of every link. One that is deleted meanwhile has none.
+fn filters() -> Vec<String> {
+    let mut facts = Vec::new();
+    for line in berth_testkit::run("ip -br link").lines() {
+        let link = line.split_whitespace().next().unwrap_or_default();
+        let link = link.split('@').next().unwrap_or_default();
+        for part in [&["root"][..], &["parent", "ffff:"]] {
+            let shown =
+                Command::new("tc").args(["filter", "show", "dev", link]).args(part).output();
+            let shown =
+                String::from_utf8_lossy(&shown.expect("tc is iproute2's").stdout).into_owned();
+            facts.extend(shown.lines().map(|filter| format!("filter {link} {filter}")));
+        }
+    }
+    facts
 }
 
 impl fmt::Display for Snapshot {

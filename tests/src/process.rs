@@ -24,10 +24,10 @@ pub(crate) fn wait_for(child: &mut Child, limit: Duration) -> Option<ExitStatus>
 /// What a process has used since it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Memory it holds now, in bytes.
+    /// Memory it holds, in bytes, with the part of its program that is in memory.
     pub resident: u64,
-    /// The most it ever held, in bytes.
-    pub peak: u64,
+    /// Of it what is its own data, in bytes.
+    pub anonymous: u64,
     pub cpu: Duration,
     /// System calls that write, to files and sockets alike.
     pub write_calls: u64,
@@ -55,7 +55,7 @@ impl Usage {
         // USER_HZ is 100 on every architecture we run on.
         Self {
             resident: field(&status, "VmRSS:") * 1024,
-            peak: field(&status, "VmHWM:") * 1024,
+            anonymous: field(&status, "RssAnon:") * 1024,
             cpu: Duration::from_millis(ticks * 10),
             write_calls: field(&io, "syscw: "),
             written: field(&io, "write_bytes: "),

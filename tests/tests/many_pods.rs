@@ -11,13 +11,16 @@ use std::{
     time::Duration,
 };
 
-use berth_tests::{Addresses, Answer, Call, Node, NodeOptions, Pod, Snapshot, Stopwatch, ping};
+use berth_tests::{
+    Addresses, Answer, Call, Node, NodeOptions, Pod, Snapshot, Stopwatch, Usage, ping,
+};
 use serde_json::json;
 
 const PODS: usize = 250;
 const AT_ONCE: usize = 32;
-/// DESIGN asks for less than 20 MiB of what ships; a debug build with its larger code has more.
-const MOST_RESIDENT: u64 = 64 << 20;
+/// What ships is to stay below 20 MiB in all. A debug build has that much code alone, so here its
+/// data is looked at.
+const MOST_DATA: u64 = 20 << 20;
 
 /// Calls the plugin for every pod, 32 at a time; the answers in the pods' order.
 fn call_all(verb: &str, pods: &[Pod]) -> Vec<Answer> {
@@ -48,6 +51,10 @@ fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", bytes >> 20, ((bytes % (1 << 20)) * 10) >> 20)
 }
 
+fn memory(usage: Usage) -> String {
+    format!("{} resident, {} of it data", mebibytes(usage.resident), mebibytes(usage.anonymous))
+}
+
 /// Ten seconds in every run; `cargo xtask density` looks for a minute.
 fn idle_time() -> Duration {
     let seconds = std::env::var("BERTH_IDLE_SECONDS").map_or(10, |text| text.parse().unwrap());
@@ -73,7 +80,7 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
             assert!(ping(*pod), "{pod}");
         }
         let after_add = node.daemon().usage();
-        println!("daemon before any pod: {} resident", mebibytes(at_start.resident));
+        println!("daemon before any pod: {}", memory(at_start));
         println!(
             "{PODS} ADD, {AT_ONCE} at once: {:.2} s, median {:.1} ms, {:.0} a second",
             took.as_secs_f64(),
@@ -81,13 +88,13 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
             PODS as f64 / took.as_secs_f64()
         );
         println!(
-            "daemon: {} resident, {:.1} ms CPU, {} writing calls and {} written for each pod",
-            mebibytes(after_add.resident),
+            "daemon: {}; {:.1} ms CPU, {} writing calls and {} KiB written for each pod",
+            memory(after_add),
             (after_add.cpu - at_start.cpu).as_secs_f64() * 1e3 / PODS as f64,
             (after_add.write_calls - at_start.write_calls) / PODS as u64,
-            mebibytes((after_add.written - at_start.written) / PODS as u64),
+            (after_add.written - at_start.written) / PODS as u64 / 1024,
         );
-        assert!(after_add.resident < MOST_RESIDENT, "{after_add:?}");
+        assert!(after_add.anonymous < MOST_DATA, "{after_add:?}");
 
         idle(node);
 
@@ -101,7 +108,7 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
             median(&answers).as_secs_f64() * 1e3
         );
         node.assert_no_trace_since(&before);
-        println!("daemon at the end: {:?}", node.daemon().usage());
+        println!("daemon at the end: {}", memory(node.daemon().usage()));
     });
 }
 
