@@ -21,7 +21,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(1);
 const GIVE_BACK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(add: Add, process: ProcessStart) -> Result<(), CniError> {
-    let limit = Limit::starting(clock::now(), add.timeout);
+    let limit = Limit::starting(process.at, add.timeout);
     let mut phases = Phases::new();
     // Before anything is asked for: a pod must not be wired into our own namespace.
     let netns = PodNetns::open(Path::new(&add.netns)).map_err(CniError::Netns)?;

@@ -10,6 +10,7 @@ use crate::{
     daemon::{Daemon, Limit},
     error::{CniError, Differences},
     invocation::Check,
+    previous::Found,
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -21,7 +22,7 @@ pub(crate) async fn run(check: Check) -> Result<(), CniError> {
     let netns = PodNetns::open(Path::new(&check.netns)).map_err(CniError::Netns)?;
 
     let found = check.previous.pod_interface(conf.interface.as_str(), &check.netns);
-    let mut differences = in_result(&check, &conf);
+    let mut differences = in_result(&check, &conf, found);
     // A later plugin of the chain may have changed the MAC address, and says so in the result.
     let mac = found.and_then(|found| found.mac);
     let in_kernel = berth_datapath::check(&netns, &conf, mac);
@@ -33,8 +34,8 @@ pub(crate) async fn run(check: Check) -> Result<(), CniError> {
 }
 
 /// What of ours the result should hold. Everything else in it is others'.
-fn in_result(check: &Check, conf: &NetConf) -> Vec<String> {
-    let Some(found) = check.previous.pod_interface(conf.interface.as_str(), &check.netns) else {
+fn in_result(check: &Check, conf: &NetConf, found: Option<Found>) -> Vec<String> {
+    let Some(found) = found else {
         return vec![format!("prevResult has no interface {} in {}", conf.interface, check.netns)];
     };
     let missing = check.previous.missing_addresses(found, &conf.addresses);

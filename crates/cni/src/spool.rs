@@ -57,12 +57,7 @@ pub(crate) fn write(
 
 /// Makes the directory where it is not there, and counts what waits in it.
 fn prepare(directory: &Path) -> io::Result<usize> {
-    if !directory.is_dir() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        if let Some(parent) = directory.parent() {
-            durable::sync_directory(parent)?;
-        }
-    }
+    make(directory)?;
     let mut waiting = 0;
     for entry in directory.read_dir()? {
         if entry?.path().extension().is_some_and(|extension| extension == "json") {
@@ -70,6 +65,21 @@ fn prepare(directory: &Path) -> io::Result<usize> {
         }
     }
     Ok(waiting)
+}
+
+/// Each new directory is durable before what is put into it.
+fn make(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = directory.parent().ok_or(io::ErrorKind::NotADirectory)?;
+    make(parent)?;
+    match DirBuilder::new().mode(0o700).create(directory) {
+        // Another DEL made it a moment ago.
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+        made => made?,
+    }
+    durable::sync_directory(parent)
 }
 
 #[cfg(test)]

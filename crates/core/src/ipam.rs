@@ -204,6 +204,17 @@ impl Ipam {
         }
     }
 
+    /// A start later than now would outrank every call to come.
+    fn not_in_the_future(&self, started: ProcessStart) -> ProcessStart {
+        let now = self.inner.clock.now();
+        let at = if started.boot_id == *self.inner.clock.boot_id() {
+            started.at.min(now)
+        } else {
+            started.at
+        };
+        ProcessStart { at, ..started }
+    }
+
     /// A tombstone stands until it expires, even when the key lives again, and never goes back
     /// to an earlier DEL than it knows of.
     fn tombstone(&self, key: &AttachmentKey, deleted_by: ProcessStart) -> Tombstone {

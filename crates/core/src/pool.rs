@@ -259,6 +259,13 @@ impl Pool {
         self.set(id, next);
     }
 
+    /// Ends a promise that turned out to be of something that another holds: nobody gets it.
+    pub fn condemn(&mut self, id: &ResourceId, by: &AttachmentKey, cause: Quarantine) {
+        if matches!(self.state(id), Some(SlotState::Promised { by: holder, .. }) if holder == by) {
+            self.set(id, SlotState::Quarantined { cause });
+        }
+    }
+
     /// Gives a leased slot to another attachment (a new sandbox of the same pod).
     pub fn transfer(&mut self, id: &ResourceId, from: &AttachmentKey, to: &AttachmentKey) {
         if matches!(self.state(id), Some(SlotState::Leased { to: holder }) if holder == from) {

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 pub use shortage::Shortage;
 
 use crate::{
-    pool::{Action, Pool, Refusal, Slot, SlotState, Wish},
+    pool::{Action, Pool, Quarantine, Refusal, Slot, SlotState, Wish},
     ports::{Clock, Source, SourceError},
 };
 
@@ -69,6 +69,7 @@ pub struct PoolView {
 enum Message {
     Reserve(Request),
     Settled { id: ResourceId, by: AttachmentKey, keep: bool },
+    Condemned { id: ResourceId, by: AttachmentKey, cause: Quarantine },
     Release { id: ResourceId, owner: AttachmentKey, rest: SlotState },
     Transfer { id: ResourceId, from: AttachmentKey, to: AttachmentKey },
     Unwired(ResourceId),
@@ -101,6 +102,14 @@ impl Reservation {
     /// The record is written: the resource is the caller's until released.
     pub fn commit(mut self) {
         self.settle(true);
+    }
+
+    /// Another holds it after all: it goes into quarantine instead of back.
+    pub fn condemn(mut self, cause: Quarantine) {
+        if let Some(messages) = self.messages.take() {
+            let (id, by) = (self.resource.id.clone(), self.by.clone());
+            let _ = messages.send(Message::Condemned { id, by, cause });
+        }
     }
 
     fn settle(&mut self, keep: bool) {
@@ -223,6 +232,7 @@ impl PoolTask {
         match message {
             Message::Reserve(request) => self.waiting.push_back(request),
             Message::Settled { id, by, keep } => self.pool.settle(&id, &by, keep),
+            Message::Condemned { id, by, cause } => self.pool.condemn(&id, &by, cause),
             Message::Release { id, owner, rest } => {
                 if !self.pool.release(&id, &owner, rest) {
                     debug!(%id, %owner, "a release of what it does not hold");

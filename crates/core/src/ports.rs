@@ -206,9 +206,18 @@ pub trait HostNetwork: Send + Sync + 'static {
     /// `batch` may be taken for gone.
     async fn reap(&self, batch: &[Unwiring]) -> Result<(), HostError>;
 
-    /// All host interfaces of ours that are not on their way out, with the addresses routed to
-    /// each.
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, BTreeSet<IpAddr>>, HostError>;
+    /// All host interfaces with a name of ours that are not on their way out.
+    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError>;
+}
+
+/// A link on the host that bears a name of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostLink {
+    /// It also bears our mark. One without it may have been changed by somebody: it is there,
+    /// and it is not ours to delete.
+    pub marked: bool,
+    /// The addresses routed to it.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

@@ -131,31 +131,48 @@ async fn run(
     mut inbox: mpsc::UnboundedReceiver<Unwiring>,
     stop: CancellationToken,
 ) {
-    let mut batch = Vec::new();
+    // What could not be deleted is tried again on its own, beside what comes.
+    let mut stuck: Vec<Unwiring> = Vec::new();
     let mut pause = PAUSE.0;
     loop {
-        if batch.is_empty() {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                got = inbox.recv_many(&mut batch, LARGEST_BATCH) => if got == 0 { return },
+        let mut batch = Vec::new();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            got = inbox.recv_many(&mut batch, LARGEST_BATCH) => if got == 0 { return },
+            () = time::sleep(pause), if !stuck.is_empty() => {
+                pause = (pause * 2).min(PAUSE.1);
+                batch.append(&mut stuck);
             }
         }
-        match reap(&parts, &batch).await {
-            Ok(()) => {
-                pause = PAUSE.0;
-                finished(&pending, &batch);
-                batch.clear();
-            }
+        stuck.extend(reap_all(&parts, &pending, batch).await);
+        if stuck.is_empty() {
+            pause = PAUSE.0;
+        }
+    }
+}
+
+/// All at once; where that fails, one by one, so that one bad link holds up no other. Answers
+/// those that are not gone.
+async fn reap_all(parts: &ReaperParts, pending: &Pending, batch: Vec<Unwiring>) -> Vec<Unwiring> {
+    let err = match reap(parts, &batch).await {
+        Ok(()) => {
+            finished(pending, &batch);
+            return Vec::new();
+        }
+        Err(err) => err,
+    };
+    warn!(err = %chain(&err), links = batch.len(), "cannot delete links at once");
+    let mut left = Vec::new();
+    for one in batch {
+        match reap(parts, std::slice::from_ref(&one)).await {
+            Ok(()) => finished(pending, std::slice::from_ref(&one)),
             Err(err) => {
-                warn!(err = %chain(&err), links = batch.len(), "cannot delete links, trying again");
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = time::sleep(pause) => (),
-                }
-                pause = (pause * 2).min(PAUSE.1);
+                warn!(key = %one.key, err = %chain(&err), "cannot delete a link, trying again");
+                left.push(one);
             }
         }
     }
+    left
 }
 
 #[derive(Debug, thiserror::Error)]

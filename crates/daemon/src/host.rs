@@ -5,7 +5,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use berth_core::ports::{HostError, HostNetwork, Unwiring};
+use berth_core::ports::{HostError, HostLink, HostNetwork, Unwiring};
 use berth_datapath::Host;
 use berth_types::InterfaceName;
 
@@ -32,7 +32,10 @@ impl HostNetwork for KernelHost {
         self.0.reap(&links, &addresses).await.map_err(failed("delete links"))
     }
 
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, BTreeSet<IpAddr>>, HostError> {
-        self.0.wired().await.map_err(failed("list links"))
+    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
+        let wired = self.0.wired().await.map_err(failed("list links"))?;
+        let link =
+            |it: berth_datapath::Wired| HostLink { marked: it.marked, addresses: it.addresses };
+        Ok(wired.into_iter().map(|(name, it)| (name, link(it))).collect())
     }
 }

@@ -110,9 +110,9 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let spool_path = config.state_directory.join("spool");
     let spool_error = |source| RunError::Spool { path: spool_path.clone(), source };
     let spool = Spool::open(spool_path.clone()).map_err(spool_error)?;
-    spool.drain(&ipam).await.map_err(spool_error)?;
+    let all_done = spool.drain(&ipam).await.map_err(spool_error)?;
 
-    background.spawn(spool.run(ipam.clone(), stop_background.clone()));
+    background.spawn(spool.run(ipam.clone(), all_done, stop_background.clone()));
     background.spawn(gc::run(ipam.clone(), config.gc_interval, stop_background.clone()));
     background.spawn(watchdog::run(ipam.clone(), stop_background.clone()));
     if doubtful {

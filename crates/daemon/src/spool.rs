@@ -85,9 +85,8 @@ impl Spool {
         Ok(all)
     }
 
-    /// Drains whenever something appears.
-    pub(crate) async fn run(self, ipam: Ipam, stop: CancellationToken) {
-        let mut all_done = true;
+    /// Drains whenever something appears, and what failed before (`all_done`) again after a while.
+    pub(crate) async fn run(self, ipam: Ipam, mut all_done: bool, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -1,18 +1,24 @@
-use std::{fmt, io, time::Duration};
+use std::{fmt, io, net::IpAddr, time::Duration};
 
-use berth_types::{InterfaceFacts, InterfaceName, MacAddress, NetConf, ResourceKind};
+use berth_types::{
+    InterfaceFacts, InterfaceName, LINK_GATEWAY_V6, MacAddress, NetConf, ResourceKind,
+};
+use nix::errno::Errno;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::{
-    NetError, Op, PlanError, PodNetns, Side, exec, kernel::Kernel, message::Link, plan,
-    seen::LinkSeen,
+    NetError, Op, PlanError, PodNetns, Side, exec,
+    kernel::Kernel,
+    message::{self, Link},
+    plan,
+    seen::{self, LinkSeen},
 };
 
-/// The end that came up first is told of the other by a kernel worker, which takes a moment.
-/// Longer than this it does not keep anybody waiting: the link will be there in time.
-const RUNNING: Duration = Duration::from_millis(200);
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// Longer than this nobody is kept waiting: what the kernel has yet to do, it will have done
+/// before the pod's processes start.
+const READY: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
@@ -113,23 +119,18 @@ async fn facts(
     kernel: &Kernel,
     conf: &NetConf,
 ) -> Result<(InterfaceFacts, InterfaceFacts), NetError> {
-    let host = link(kernel, Side::Host, &conf.host_interface).await?;
-    let running = async {
-        loop {
-            let pod = link(kernel, Side::Pod, &conf.interface).await?;
-            if pod.running {
-                return Ok(pod);
-            }
+    let ready = async {
+        while !is_ready(kernel, conf).await? {
             sleep(LOOK_AGAIN).await;
         }
+        Ok(())
     };
-    let pod = match timeout(RUNNING, running).await {
-        Ok(pod) => pod?,
-        Err(_) => {
-            warn!(interface = %conf.interface, "the pod's interface is not running yet");
-            link(kernel, Side::Pod, &conf.interface).await?
-        }
-    };
+    match timeout(READY, ready).await {
+        Ok(ready) => ready?,
+        Err(_) => warn!(interface = %conf.host_interface, "the kernel is slow to finish the pair"),
+    }
+    let host = link(kernel, Side::Host, &conf.host_interface).await?;
+    let pod = link(kernel, Side::Pod, &conf.interface).await?;
     let facts = |name: &InterfaceName, seen: LinkSeen, planned: MacAddress| InterfaceFacts {
         name: name.clone(),
         mac: seen.mac.unwrap_or(planned),
@@ -138,6 +139,37 @@ async fn facts(
         facts(&conf.host_interface, host, conf.host_mac),
         facts(&conf.interface, pod, conf.pod_mac),
     ))
+}
+
+/// Whether the next packet passes, both ways. Two things are left to workers of the kernel: that
+/// the host's end, which came up first, has a carrier now, and, for IPv6 addresses even without
+/// duplicate address detection, their multicast groups and local routes.
+async fn is_ready(kernel: &Kernel, conf: &NetConf) -> Result<bool, NetError> {
+    let host = link(kernel, Side::Host, &conf.host_interface).await?;
+    if !host.running {
+        return Ok(false);
+    }
+    let Some(v6) = conf.addresses.v6 else { return Ok(true) };
+    let pod = kernel.index(Side::Pod, &conf.interface).await?;
+    Ok(is_local(kernel, Side::Pod, pod, v6.into()).await?
+        && is_local(kernel, Side::Host, host.index, LINK_GATEWAY_V6.into()).await?)
+}
+
+async fn is_local(
+    kernel: &Kernel,
+    side: Side,
+    index: u32,
+    address: IpAddr,
+) -> Result<bool, NetError> {
+    let message = message::look_up_route(index, address);
+    match kernel.sides().netlink(side).get(message).await {
+        Ok(found) => Ok(found.as_ref().is_some_and(seen::is_local_route)),
+        // There is no route at all yet.
+        Err(err) if matches!(err.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
+            Ok(false)
+        }
+        Err(err) => Err(err),
+    }
 }
 
 async fn link(kernel: &Kernel, side: Side, name: &InterfaceName) -> Result<LinkSeen, NetError> {

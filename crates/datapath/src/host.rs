@@ -49,6 +49,15 @@ pub enum HostError {
     Task(#[source] tokio::task::JoinError),
 }
 
+/// A link of a name of ours, as the kernel has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wired {
+    /// It is in our link group: it was made by us, and nobody has changed that.
+    pub marked: bool,
+    /// The addresses that our routes lead to it.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
 /// The host's side, for the daemon.
 #[derive(Debug)]
 pub struct Host {
@@ -88,21 +97,24 @@ impl Host {
         conntrack::forget(addresses).await
     }
 
-    /// The host interfaces that are wired, with the addresses routed to each. An ifb whose pair
-    /// has gone with its namespace counts for the interface it belonged to, without addresses.
-    pub async fn wired(&self) -> Result<BTreeMap<InterfaceName, BTreeSet<IpAddr>>, HostError> {
+    /// The host interfaces with a name of ours that are not unhooked, with the addresses routed to
+    /// each, and whether they bear our mark. An ifb whose pair has gone with its namespace counts
+    /// for the interface it belonged to, without addresses.
+    pub async fn wired(&self) -> Result<BTreeMap<InterfaceName, Wired>, HostError> {
         let links = self.all_links().await?;
         let mut wired = BTreeMap::new();
         let mut names = HashMap::new();
-        for link in links.iter().filter(|link| link.is_live()) {
+        for link in links.iter().filter(|link| !link.is_unhooked()) {
             let Some(interface) = links::host_interface(&self.prefix, link) else { continue };
             names.insert(link.index, interface.clone());
-            wired.entry(interface).or_insert_with(BTreeSet::new);
+            let entry: &mut Wired = wired.entry(interface).or_default();
+            entry.marked |= link.is_live();
         }
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             for route in self.routes(family).await?.iter().filter(|route| route.ours) {
                 for interface in route.links.iter().filter_map(|index| names.get(index)) {
-                    wired.entry(interface.clone()).or_default().insert(route.to.addr());
+                    let entry = wired.entry(interface.clone()).or_default();
+                    entry.addresses.insert(route.to.addr());
                 }
             }
         }

@@ -90,14 +90,12 @@ impl Kernel {
         &self.sides
     }
 
-    async fn index(&mut self, side: Side, link: &InterfaceName) -> Result<u32, NetError> {
+    pub(crate) async fn index(&self, side: Side, link: &InterfaceName) -> Result<u32, NetError> {
         if let Some(index) = self.indexes.get(&(side, link.clone())) {
             return Ok(*index);
         }
         let found = self.sides.find(side, Link::Name(link)).await?;
-        let index = found.ok_or_else(|| NetError::NoLink(link.clone()))?.index;
-        self.indexes.insert((side, link.clone()), index);
-        Ok(index)
+        Ok(found.ok_or_else(|| NetError::NoLink(link.clone()))?.index)
     }
 
     async fn ensure(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
@@ -116,7 +114,7 @@ impl Kernel {
                 (message::host_up(self.index(side, link).await?, alias, *v6), 0)
             }
             Thing::Address { link, address } => {
-                let message = message::address(self.index(side, link).await?, *address);
+                let message = message::address(self.index(side, link).await?, *address, side);
                 self.change(side, RouteNetlinkMessage::NewAddress(message), ADD).await?;
                 return Ok(Outcome::Changed);
             }
@@ -125,8 +123,10 @@ impl Kernel {
                 self.change(side, RouteNetlinkMessage::NewQueueDiscipline(message), ADD).await?;
                 return Ok(Outcome::Changed);
             }
+
             Thing::Neighbour { link, address, mac } => {
-                let message = message::neighbour(self.index(side, link).await?, *address, *mac);
+                let index = self.index(side, link).await?;
+                let message = message::neighbour(index, *address, *mac);
                 (RouteNetlinkMessage::NewNeighbour(message), REPLACE)
             }
             Thing::Limit { link, shape } => {
@@ -158,11 +158,12 @@ impl Kernel {
                 return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
             }
             Thing::Address { link, address } => {
-                let message = message::address(self.index(side, link).await?, *address);
+                let message = message::address(self.index(side, link).await?, *address, side);
                 RouteNetlinkMessage::DelAddress(message)
             }
             Thing::Neighbour { link, address, mac } => {
-                let message = message::neighbour(self.index(side, link).await?, *address, *mac);
+                let index = self.index(side, link).await?;
+                let message = message::neighbour(index, *address, *mac);
                 RouteNetlinkMessage::DelNeighbour(message)
             }
             Thing::Route { link, to, via } => {

@@ -28,7 +28,7 @@ pub use attach::{AttachError, Attached, attach};
 pub use bandwidth::Shape;
 pub use check::check;
 pub use exec::PlanError;
-pub use host::{Host, HostError};
+pub use host::{Host, HostError, Wired};
 pub use message::{LINK_GROUP, ROUTE_PROTOCOL, UNHOOKED_GROUP};
 pub use netlink::NetError;
 pub use netns::{NetnsError, PodNetns, identify};

@@ -6,7 +6,7 @@ use berth_types::{InterfaceName, MacAddress};
 use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressFlags, AddressMessage},
+    address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope},
     link::{
         AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
         LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
@@ -19,7 +19,7 @@ use netlink_packet_route::{
     },
 };
 
-use crate::Veth;
+use crate::{Side, Veth};
 
 /// Marks every route of ours, in pods and on the host (`ip route show proto 190`). No daemon in
 /// iproute2's rt_protos has this number.
@@ -142,13 +142,16 @@ pub(crate) fn get_namespace_id(netns: RawFd) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetNsId(message)
 }
 
-pub(crate) fn address(index: u32, address: IpNet) -> AddressMessage {
+pub(crate) fn address(index: u32, address: IpNet, side: Side) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = index;
     message.header.prefix_len = address.prefix_len();
     message.header.family = family(address.addr());
     match address.addr() {
         IpAddr::V4(_) => {
+            if side == Side::Host {
+                message.header.scope = AddressScope::Host;
+            }
             message.attributes.push(AddressAttribute::Local(address.addr()));
             message.attributes.push(AddressAttribute::Address(address.addr()));
         }
@@ -219,6 +222,16 @@ pub(crate) fn dump_routes(family: AddressFamily, index: Option<u32>) -> RouteNet
     message.header.address_family = family;
     message.attributes.push(RouteAttribute::Table(RouteHeader::RT_TABLE_MAIN.into()));
     message.attributes.extend(index.map(RouteAttribute::Oif));
+    RouteNetlinkMessage::GetRoute(message)
+}
+
+/// How a packet to `address` would leave, or arrive, by way of the link.
+pub(crate) fn look_up_route(index: u32, address: IpAddr) -> RouteNetlinkMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(address);
+    message.header.destination_prefix_length = IpNet::from(address).prefix_len();
+    message.attributes.push(RouteAttribute::Destination(route_address(address)));
+    message.attributes.push(RouteAttribute::Oif(index));
     RouteNetlinkMessage::GetRoute(message)
 }
 

@@ -52,7 +52,8 @@ pub enum Thing {
         value: &'static str,
         otherwise: Option<&'static str>,
     },
-    /// IPv6 addresses are usable at once: no duplicate address detection.
+    /// IPv6 without duplicate address detection. The host's IPv4 end has scope host, so that the
+    /// kernel never takes it for the source of anything.
     Address {
         link: InterfaceName,
         address: IpNet,
@@ -63,6 +64,7 @@ pub enum Thing {
         address: IpAddr,
         mac: MacAddress,
     },
+
     Route {
         link: InterfaceName,
         to: IpNet,
@@ -133,13 +135,13 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}] ", self.side)?;
         match self.verb {
-            Verb::Ensure => ensure(&self.thing, f),
+            Verb::Ensure => ensure(self.side, &self.thing, f),
             Verb::Remove => remove(&self.thing, f),
         }
     }
 }
 
-fn ensure(thing: &Thing, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn ensure(side: Side, thing: &Thing, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match thing {
         Thing::Veth(Veth { host, host_mac, pod, pod_mac, mtu }) => write!(
             f,
@@ -155,11 +157,16 @@ fn ensure(thing: &Thing, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Thing::Sysctl { path, value, .. } => write!(f, "sysctl -w {path}={value}"),
         Thing::Address { link, address } => {
             write!(f, "ip addr add {address} dev {link}")?;
-            if address.addr().is_ipv6() { f.write_str(" nodad") } else { Ok(()) }
+            match (side, address.addr()) {
+                (_, IpAddr::V6(_)) => f.write_str(" nodad"),
+                (Side::Host, IpAddr::V4(_)) => f.write_str(" scope host"),
+                (Side::Pod, IpAddr::V4(_)) => Ok(()),
+            }
         }
         Thing::Neighbour { link, address, mac } => {
             write!(f, "ip neigh replace {address} lladdr {mac} dev {link} nud permanent")
         }
+
         Thing::Route { link, to, via } => {
             write!(f, "ip route add {}", RouteText { link, to, via: *via })?;
             match via {
@@ -192,7 +199,9 @@ fn remove(thing: &Thing, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "sysctl -w {path}={}", otherwise.unwrap_or_default())
         }
         Thing::Address { link, address } => write!(f, "ip addr del {address} dev {link}"),
-        Thing::Neighbour { link, address, .. } => write!(f, "ip neigh del {address} dev {link}"),
+        Thing::Neighbour { link, address, .. } => {
+            write!(f, "ip neigh del {address} dev {link}")
+        }
         Thing::Route { link, to, via } => {
             write!(f, "ip route del {}", RouteText { link, to, via: *via })
         }

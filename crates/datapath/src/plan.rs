@@ -12,8 +12,9 @@ const LONGEST_ALIAS: usize = 255;
 
 /// Everything that `conf` means, host and pod.
 ///
-/// **Order matters:** the limits stand before the first packet can pass, and the host's routes
-/// come last, so that nothing reaches a pod that is half wired.
+/// **Order matters:** the host's end is up before the pod's, since with a carrier the kernel
+/// would give it an address of its own first; the limits stand before the first packet can pass;
+/// the host's routes come last, so that nothing reaches a pod that is half wired.
 pub fn attach(conf: &NetConf) -> Vec<Op> {
     let mut ops = vec![Op::ensure(
         Side::Host,
@@ -25,9 +26,9 @@ pub fn attach(conf: &NetConf) -> Vec<Op> {
             mtu: conf.mtu,
         }),
     )];
-    pod_links(conf, &mut ops);
     host_link(conf, &mut ops);
     limits(conf, &mut ops);
+    pod_links(conf, &mut ops);
     pod_addresses(conf, &mut ops);
     let link = &conf.host_interface;
     ops.extend(conf.addresses.iter().map(|address| {
@@ -58,10 +59,17 @@ fn host_link(conf: &NetConf, ops: &mut Vec<Op>) {
     }
     let alias = alias(&conf.alias);
     ops.push(Op::ensure(Side::Host, Thing::HostUp { link: link.clone(), alias, v6 }));
-    if v6 {
-        // The source of the host's neighbour solicitations, usable from the first one on.
-        let address = Ipv6Net::new(LINK_GATEWAY_V6, 64).expect("64 is a prefix length").into();
+    // The pod has permanent neighbours for its gateways, but loses them when a later plugin
+    // changes its MAC: then it finds them by asking.
+    let mut host = |address| {
         ops.push(Op::ensure(Side::Host, Thing::Address { link: link.clone(), address }));
+    };
+    if conf.addresses.v4.is_some() {
+        host(single(LINK_GATEWAY_V4.into()));
+    }
+    if v6 {
+        // Also the source of the host's own solicitations.
+        host(Ipv6Net::new(LINK_GATEWAY_V6, 64).expect("64 is a prefix length").into());
     }
 }
 
@@ -175,9 +183,10 @@ mod tests {
             &conf(Some("10.0.0.7"), None),
             "\
 [host] ip link add bth4d1dca9f9bd1 mtu 1500 address 02:00:00:00:00:0a type veth peer name eth0 mtu 1500 address 02:00:00:00:00:0b netns pod
+[host] ip link set bth4d1dca9f9bd1 up alias prod/web-0
+[host] ip addr add 169.254.1.1/32 dev bth4d1dca9f9bd1 scope host
 [pod] ip link set lo up
 [pod] ip link set eth0 up
-[host] ip link set bth4d1dca9f9bd1 up alias prod/web-0
 [pod] ip addr add 10.0.0.7/32 dev eth0
 [pod] ip neigh replace 169.254.1.1 lladdr 02:00:00:00:00:0a dev eth0 nud permanent
 [pod] ip route add 169.254.1.1/32 dev eth0 scope link proto 190
@@ -193,15 +202,15 @@ mod tests {
             &conf(None, Some("fd00::7")),
             "\
 [host] ip link add bth4d1dca9f9bd1 mtu 1500 address 02:00:00:00:00:0a type veth peer name eth0 mtu 1500 address 02:00:00:00:00:0b netns pod
+[host] sysctl -w net/ipv6/conf/bth4d1dca9f9bd1/disable_ipv6=0
+[host] sysctl -w net/ipv6/conf/bth4d1dca9f9bd1/accept_ra=0
+[host] ip link set bth4d1dca9f9bd1 up alias prod/web-0 addrgenmode none
+[host] ip addr add fe80::1/64 dev bth4d1dca9f9bd1 nodad
 [pod] sysctl -w net/ipv6/conf/lo/disable_ipv6=0
 [pod] sysctl -w net/ipv6/conf/eth0/disable_ipv6=0
 [pod] sysctl -w net/ipv6/conf/eth0/accept_ra=0
 [pod] ip link set lo up
 [pod] ip link set eth0 up
-[host] sysctl -w net/ipv6/conf/bth4d1dca9f9bd1/disable_ipv6=0
-[host] sysctl -w net/ipv6/conf/bth4d1dca9f9bd1/accept_ra=0
-[host] ip link set bth4d1dca9f9bd1 up alias prod/web-0 addrgenmode none
-[host] ip addr add fe80::1/64 dev bth4d1dca9f9bd1 nodad
 [pod] ip addr add fd00::7/128 dev eth0 nodad
 [pod] ip neigh replace fe80::1 lladdr 02:00:00:00:00:0a dev eth0 nud permanent
 [pod] ip route add default via fe80::1 dev eth0 onlink proto 190
@@ -237,14 +246,15 @@ mod tests {
             &conf,
             "\
 [host] ip link add bth4d1dca9f9bd1 mtu 1500 address 02:00:00:00:00:0a type veth peer name eth0 mtu 1500 address 02:00:00:00:00:0b netns pod
-[pod] ip link set lo up
-[pod] ip link set eth0 up
 [host] ip link set bth4d1dca9f9bd1 up alias prod/web-0
+[host] ip addr add 169.254.1.1/32 dev bth4d1dca9f9bd1 scope host
 [host] tc qdisc replace dev bth4d1dca9f9bd1 root handle 1: tbf rate 1250000bps burst 125000 limit 187500
 [host] ip link add ith4d1dca9f9bd1 up mtu 1500 type ifb
 [host] tc qdisc replace dev ith4d1dca9f9bd1 root handle 1: tbf rate 1000bps burst 15000 limit 15050
 [host] tc qdisc add dev bth4d1dca9f9bd1 ingress
 [host] tc filter replace dev bth4d1dca9f9bd1 parent ffff: pref 1 handle 800::800 protocol all u32 match u32 0 0 action mirred egress redirect dev ith4d1dca9f9bd1
+[pod] ip link set lo up
+[pod] ip link set eth0 up
 [pod] ip addr add 10.0.0.7/32 dev eth0
 [pod] ip neigh replace 169.254.1.1 lladdr 02:00:00:00:00:0a dev eth0 nud permanent
 [pod] ip route add 169.254.1.1/32 dev eth0 scope link proto 190
@@ -276,12 +286,13 @@ mod tests {
 [pod] ip neigh del 169.254.1.1 dev eth0
 [pod] ip addr del fd00::7/128 dev eth0
 [pod] ip addr del 10.0.0.7/32 dev eth0
+[pod] sysctl -w net/ipv6/conf/lo/disable_ipv6=1
 [host] tc qdisc del dev bth4d1dca9f9bd1 ingress
 [host] tc qdisc del dev ith4d1dca9f9bd1 root
 [host] ip link del ith4d1dca9f9bd1
 [host] tc qdisc del dev bth4d1dca9f9bd1 root
 [host] ip addr del fe80::1/64 dev bth4d1dca9f9bd1
-[pod] sysctl -w net/ipv6/conf/lo/disable_ipv6=1
+[host] ip addr del 169.254.1.1/32 dev bth4d1dca9f9bd1
 [host] ip link del bth4d1dca9f9bd1
 "
         );

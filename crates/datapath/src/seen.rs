@@ -14,7 +14,7 @@ use netlink_packet_route::{
     address::{AddressAttribute, AddressMessage},
     link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State},
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
-    route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol},
+    route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType},
 };
 
 use crate::{LINK_GROUP, ROUTE_PROTOCOL, UNHOOKED_GROUP};
@@ -205,6 +205,11 @@ pub(crate) fn route(message: &RouteNetlinkMessage) -> Option<RouteSeen> {
     }
     seen.to = IpNet::new(to, header.destination_prefix_length).ok()?;
     Some(seen)
+}
+
+/// Whether a looked-up route says that the address is this namespace's own.
+pub(crate) fn is_local_route(message: &RouteNetlinkMessage) -> bool {
+    matches!(message, RouteNetlinkMessage::NewRoute(m) if m.header.kind == RouteType::Local)
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {

@@ -5,7 +5,7 @@
     reason = "the kernel's attributes are many, and those not named say nothing here"
 )]
 
-use netlink_packet_core::{DefaultNla, Nla};
+use netlink_packet_core::{DefaultNla, Nla, NlasIterator};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     tc::{
@@ -67,26 +67,37 @@ pub(crate) fn limit(index: u32, shape: &Shape) -> TcMessage {
 
 /// The rate of a token bucket at the root of its link; `None` for any other discipline.
 pub(crate) fn limit_rate(message: &TcMessage) -> Option<u64> {
-    let is_tbf = message.attributes.iter().any(|a| matches!(a, TcAttribute::Kind(k) if k == "tbf"));
-    if !is_tbf || message.header.parent != TcHandle::ROOT {
+    if !is_kind(message, "tbf") || message.header.parent != TcHandle::ROOT {
         return None;
     }
-    let options = message.attributes.iter().filter_map(|attribute| match attribute {
-        TcAttribute::Options(options) => Some(options),
-        _ => None,
-    });
     let (mut rate, mut rate64) = (None, None);
-    for option in options.flatten() {
-        let TcOption::Other(option) = option else { continue };
-        let mut value = vec![0; option.value_len()];
-        option.emit_value(&mut value);
-        if option.kind() == TCA_TBF_PARMS {
-            rate = value.get(RATE).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes);
-        } else if option.kind() == TCA_TBF_RATE64 {
-            rate64 = value.as_slice().try_into().ok().map(u64::from_ne_bytes);
+    for nested in options(message) {
+        // The options of a kind that the crate does not know come as one attribute.
+        let TcOption::Other(nested) = nested else { continue };
+        let mut nested_bytes = vec![0; nested.value_len()];
+        nested.emit_value(&mut nested_bytes);
+        for option in NlasIterator::new(nested_bytes.as_slice()).flatten() {
+            let value = option.value();
+            if option.kind() == TCA_TBF_PARMS {
+                rate = value.get(RATE).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes);
+            } else if option.kind() == TCA_TBF_RATE64 {
+                rate64 = value.try_into().ok().map(u64::from_ne_bytes);
+            }
         }
     }
     rate64.or(rate.map(u64::from))
+}
+
+fn is_kind(message: &TcMessage, kind: &str) -> bool {
+    message.attributes.iter().any(|a| matches!(a, TcAttribute::Kind(k) if k == kind))
+}
+
+fn options(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
+    let lists = message.attributes.iter().filter_map(|attribute| match attribute {
+        TcAttribute::Options(options) => Some(options),
+        _ => None,
+    });
+    lists.flatten()
 }
 
 pub(crate) fn ingress(index: u32) -> TcMessage {
@@ -97,7 +108,7 @@ pub(crate) fn ingress(index: u32) -> TcMessage {
 }
 
 pub(crate) fn is_ingress(message: &TcMessage) -> bool {
-    message.attributes.iter().any(|a| matches!(a, TcAttribute::Kind(k) if k == "ingress"))
+    is_kind(message, "ingress")
 }
 
 /// Under a fixed preference and handle, so that the same request again replaces it.
@@ -132,11 +143,7 @@ pub(crate) fn redirect(from: u32, to: u32) -> TcMessage {
 
 /// Where a filter on an ingress sends everything, if that is what it does.
 pub(crate) fn redirected_to(message: &TcMessage) -> Option<u32> {
-    let options = message.attributes.iter().filter_map(|attribute| match attribute {
-        TcAttribute::Options(options) => Some(options),
-        _ => None,
-    });
-    let actions = options.flatten().filter_map(|option| match option {
+    let actions = options(message).filter_map(|option| match option {
         TcOption::U32(TcFilterU32Option::Action(actions)) => Some(actions),
         _ => None,
     });

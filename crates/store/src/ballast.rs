@@ -57,6 +57,11 @@ impl Ballast {
         Ok(free)
     }
 
+    /// What was given up and has to come back before new records may have it.
+    pub(crate) fn owed(&self) -> u64 {
+        if self.held { 0 } else { u64::from(SIZE) }
+    }
+
     fn take(&self) -> io::Result<()> {
         let file = OpenOptions::new()
             .write(true)
@@ -64,7 +69,7 @@ impl Ballast {
             .truncate(true)
             .mode(0o600)
             .open(&self.path)?;
-        posix_fallocate(&file, 0, i64::from(SIZE).into())?;
+        posix_fallocate(&file, 0, i64::from(SIZE))?;
         file.sync_all()
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Plan {
 pub(crate) struct Space {
     pub(crate) free: u64,
     /// What must be free for a new attachment.
-    pub(crate) reserve: u64,
+    pub(crate) needed: u64,
 }
 
 /// What is left of attachments that have no readable record: rows set aside and index entries.
@@ -98,8 +98,8 @@ impl<E, G: Fn(Tree, &[u8]) -> Result<Option<Vec<u8>>, E>> Draft<'_, G> {
                     self.remove_index(address, &old.key)?;
                 }
             }
-            None if self.space.free < self.space.reserve => {
-                let Space { free, reserve: needed } = self.space;
+            None if self.space.free < self.space.needed => {
+                let Space { free, needed } = self.space;
                 return Err(Refusal::Unit(StoreError::DiskFull { free, needed }));
             }
             None => (),

@@ -59,6 +59,7 @@ mod digest;
 mod directory;
 mod expiry;
 mod export;
+mod exporter;
 mod ledger;
 mod load;
 mod lock;

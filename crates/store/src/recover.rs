@@ -127,7 +127,10 @@ pub(crate) fn recover(
     }
     ledger.commit(writes, boot_id).map_err(|err| match err {
         CommitError::Write(ref write) if is_no_space(write) => RecoverError::NoSpace,
-        err => RecoverError::Commit(berth_types::chain(&err)),
+        CommitError::Read(_)
+        | CommitError::State(_)
+        | CommitError::Write(_)
+        | CommitError::Sequence(_) => RecoverError::Commit(berth_types::chain(&err)),
     })?;
     Ok(Recovered {
         exported: false,

@@ -25,8 +25,9 @@ pub(crate) struct SequenceFile {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
+    /// No commit was ever recorded.
     Missing,
-    /// There is a file, and no slot of it can be read.
+    /// Something is written there, and no slot of it can be read.
     Damaged,
     At(u64),
 }
@@ -44,7 +45,7 @@ impl SequenceFile {
         let slots = [read_slot(&file, 0)?, read_slot(&file, SECTOR)?];
         let recorded = match slots.into_iter().flatten().max() {
             Some(sequence) => Recorded::At(sequence),
-            None if length == 0 => Recorded::Missing,
+            None if is_blank(&file)? => Recorded::Missing,
             None => Recorded::Damaged,
         };
         if length < 2 * SECTOR {
@@ -70,6 +71,13 @@ impl SequenceFile {
     }
 }
 
+/// As it is made, before the first commit.
+fn is_blank(file: &File) -> io::Result<bool> {
+    let mut bytes = [0; 1024];
+    let length = file.read_at(&mut bytes, 0)?;
+    Ok(bytes[..length].iter().all(|byte| *byte == 0))
+}
+
 fn read_slot(file: &File, offset: u64) -> io::Result<Option<u64>> {
     let mut slot = [0; SLOT];
     match file.read_exact_at(&mut slot, offset) {
@@ -93,6 +101,7 @@ mod tests {
         let path = directory.path().join("sequence");
         let (file, recorded) = SequenceFile::open(&path).unwrap();
         assert_eq!(recorded, Recorded::Missing);
+        assert_eq!(SequenceFile::open(&path).unwrap().1, Recorded::Missing);
         file.write(41).unwrap();
         file.write(42).unwrap();
         assert_eq!(SequenceFile::open(&path).unwrap().1, Recorded::At(42));

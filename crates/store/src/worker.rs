@@ -1,9 +1,7 @@
-use std::{path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use berth_core::ports::{Change, StoreError, Tombstone};
-use berth_types::durable;
 use tokio::{sync::mpsc, time::Instant};
-use tracing::{error, warn};
 
 use crate::{
     Options,
@@ -11,7 +9,7 @@ use crate::{
     batch::{self, Plan, Remains, Space},
     directory::Directory,
     expiry::Expiries,
-    export,
+    exporter::Exporter,
     ledger::{CommitError, Ledger},
     lock::Lock,
     recover::Recovered,
@@ -26,10 +24,6 @@ const LARGEST_BATCH: usize = 512;
 /// Expired tombstones that one commit takes along.
 const LARGEST_PURGE: usize = 256;
 
-/// An export of thousands of records takes milliseconds of the store's thread: it takes no more
-/// than this part of its time.
-const EXPORT_SHARE: u32 = 20;
-
 /// The one thread that writes.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -39,17 +33,9 @@ pub(crate) struct Worker {
     ballast: Ballast,
     exporter: Exporter,
     options: Options,
+    database_path: PathBuf,
     /// Let go last.
     _lock: Lock,
-}
-
-#[derive(Debug)]
-struct Exporter {
-    directory: Directory,
-    /// Set while there is a commit that the export does not have.
-    due: Option<Instant>,
-    not_before: Instant,
-    writing: Option<JoinHandle<bool>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -77,15 +63,11 @@ impl Worker {
         for tombstone in &recovered.loaded.tombstones {
             expiries.put(tombstone.row_key().into_bytes(), tombstone, boot, now);
         }
-        let started = Instant::now();
-        let exporter = Exporter {
-            directory,
-            due: (!recovered.exported).then_some(started),
-            not_before: started,
-            writing: None,
-        };
+        let database_path = directory.database();
+        let exporter =
+            Exporter::new(directory.export(), options.export_interval, !recovered.exported);
         let Recovered { ledger, remains, .. } = recovered;
-        Self { ledger, remains, expiries, ballast, exporter, options, _lock: lock }
+        Self { ledger, remains, expiries, ballast, exporter, options, database_path, _lock: lock }
     }
 
     pub(crate) fn tree(&self, tree: Tree) -> &sled::Tree {
@@ -93,7 +75,7 @@ impl Worker {
     }
 
     pub(crate) fn database_path(&self) -> PathBuf {
-        self.exporter.directory.database()
+        self.database_path.clone()
     }
 
     /// Serves until the last sender is gone or the store breaks.
@@ -114,10 +96,10 @@ impl Worker {
 
     async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Shared) {
         while !shared.is_broken() {
-            if self.exporter.due.is_some_and(|due| due <= Instant::now()) {
-                self.exporter.begin(&self.ledger, &self.options, shared);
+            if self.exporter.due().is_some_and(|due| due <= Instant::now()) {
+                self.exporter.begin(&self.ledger, shared);
             }
-            let first = match self.exporter.due {
+            let first = match self.exporter.due() {
                 Some(due) => match tokio::time::timeout_at(due, requests.recv()).await {
                     Ok(first) => first,
                     Err(_) => continue,
@@ -170,11 +152,11 @@ impl Worker {
     ) -> Result<Vec<Result<(), StoreError>>, FailedBatch> {
         let reserve = self.options.reserve;
         let free = self.ballast.balance(reserve).map_err(FailedBatch::Space)?;
+        let space = Space { free, needed: reserve.saturating_add(self.ballast.owed()) };
         let database = &self.ledger.database;
         let get = |tree, key: &[u8]| database.get(tree, key);
         let Plan { mut writes, outcomes } =
-            batch::plan(units, Space { free, reserve }, &self.remains, get)
-                .map_err(FailedBatch::Read)?;
+            batch::plan(units, space, &self.remains, get).map_err(FailedBatch::Read)?;
         let settle = settle && self.ledger.state.doubtful.take().is_some();
         let mut took = None;
         if !writes.is_empty() || settle {
@@ -218,81 +200,6 @@ impl Worker {
 /// The caller may have gone away.
 fn tell(answer: Answer, outcome: Result<(), StoreError>) {
     let _ = answer.send(outcome);
-}
-
-impl Exporter {
-    fn want(&mut self) {
-        self.due.get_or_insert(self.not_before);
-    }
-
-    /// Takes the rows and leaves the writing to a thread of its own, so that no commit waits for
-    /// a file of many records.
-    fn begin(&mut self, ledger: &Ledger, options: &Options, shared: &Shared) {
-        let begun = Instant::now();
-        self.due = None;
-        self.not_before = begun + options.export_interval;
-        if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
-            self.want();
-            return;
-        }
-        self.note_end(shared);
-        let Some(document) = document(ledger, shared) else { return };
-        let took = begun.elapsed() * EXPORT_SHARE;
-        self.not_before = self.not_before.max(begun + took);
-        let path = self.directory.export();
-        let writing = std::thread::Builder::new()
-            .name("berth-export".to_owned())
-            .spawn(move || write_document(&path, &document));
-        match writing {
-            Ok(writing) => self.writing = Some(writing),
-            Err(err) => warn!(%err, "cannot start a thread for the export"),
-        }
-    }
-
-    /// The last one, if the one on disk is not of the last commit.
-    fn finish(&mut self, ledger: &Ledger, shared: &Shared) {
-        self.note_end(shared);
-        if self.due.is_some()
-            && let Some(document) = document(ledger, shared)
-        {
-            write_document(&self.directory.export(), &document);
-        }
-    }
-
-    fn note_end(&mut self, shared: &Shared) {
-        let Some(writing) = self.writing.take() else { return };
-        let written = writing.join().unwrap_or(false);
-        let mut statistics = lock(&shared.statistics);
-        if written {
-            statistics.exports += 1;
-        } else {
-            statistics.exports_failed += 1;
-        }
-    }
-}
-
-fn document(ledger: &Ledger, shared: &Shared) -> Option<Vec<u8>> {
-    let rows = match ledger.rows() {
-        Ok(rows) => rows,
-        Err(err) => {
-            shared.broke(FailedBatch::Read(err));
-            return None;
-        }
-    };
-    let document = export::write(&ledger.state, &rows);
-    document
-        .inspect_err(|err| error!(error = berth_types::chain(err), "cannot export the store"))
-        .ok()
-}
-
-/// An export that cannot be written is no reason to stop: the database holds everything.
-fn write_document(path: &std::path::Path, document: &[u8]) -> bool {
-    crash_point!("store::before_export");
-    let written = durable::replace(path, document, 0o600);
-    if let Err(err) = &written {
-        warn!(%err, "cannot write the export");
-    }
-    written.is_ok()
 }
 
 /// Tells of a thread that ended in a panic.

@@ -32,7 +32,9 @@ impl FromStr for MacAddress {
         let mut octets = [0; 6];
         let mut parts = text.split([':', '-']);
         for octet in &mut octets {
-            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(invalid)?;
+            let is_hex =
+                |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let part = parts.next().filter(is_hex).ok_or_else(invalid)?;
             *octet = u8::from_str_radix(part, 16).map_err(|_| invalid())?;
         }
         if parts.next().is_some() {

@@ -1,15 +1,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use berth_types::{
-    AddressSet, Attachment, AttachmentKey, AttachmentState, Bandwidth, MacAddress, MacSide, Netns,
-    NetnsId, PodIdentity, ProcessStart, chain, host_interface, stable_mac,
+    AddressSet, Attachment, AttachmentKey, AttachmentState, Bandwidth, BootId, MacAddress, MacSide,
+    Netns, NetnsId, PodIdentity, ProcessStart, chain, host_interface, stable_mac,
 };
-use tracing::{info, instrument};
+use tracing::{error, info, instrument};
 
 use super::{COMMIT_WITHIN, EventKind, Ipam, ReleasedMeanwhile, Stopping, lock};
 use crate::{
     fail_point,
-    pool::Wish,
+    pool::{Quarantine, Wish},
     pool_task::PoolError,
     ports::{Change, HostError, NetnsError, NetnsState, StoreError, Unwiring},
     reaper::ReapError,
@@ -40,6 +40,8 @@ pub enum AllocateError {
     Busy(#[from] Busy),
     #[error(transparent)]
     Late(#[from] ReleasedMeanwhile),
+    #[error("the calling process is of boot {boot}, which is not this one")]
+    OtherBoot { boot: BootId },
     #[error("the pod's network namespace cannot be used")]
     Netns(#[from] NetnsError),
     #[error("{key} is attached already, in namespace {netns:?}, which is alive")]
@@ -76,7 +78,12 @@ impl Ipam {
         answer
     }
 
-    async fn allocate_once(&self, request: Allocate) -> Result<Attachment, AllocateError> {
+    async fn allocate_once(&self, mut request: Allocate) -> Result<Attachment, AllocateError> {
+        // Whether its namespace can be alive is judged by the boot it names.
+        if request.started.boot_id != *self.inner.clock.boot_id() {
+            return Err(AllocateError::OtherBoot { boot: request.started.boot_id });
+        }
+        request.started = self.not_in_the_future(request.started);
         if self.inner.stopping.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(Stopping.into());
         }
@@ -112,7 +119,16 @@ impl Ipam {
             changes.push(Change::RemoveReservation(pod));
         }
         changes.push(Change::PutAttachment(Box::new(attachment.clone())));
-        self.inner.store.commit(changes).await?;
+        match self.inner.store.commit(changes).await {
+            Ok(()) => (),
+            Err(StoreError::AddressTaken { address, holder }) => {
+                // Given back, it would be promised to the next one, who would fail likewise.
+                error!(%address, %holder, "the pool gave out what the store gives to another");
+                reservation.condemn(Quarantine::HeldInStore { by: holder.clone() });
+                return Err(StoreError::AddressTaken { address, holder }.into());
+            }
+            Err(err) => return Err(err.into()),
+        }
         fail_point!("core::allocate::written");
         reservation.commit();
         self.now_held(&attachment);

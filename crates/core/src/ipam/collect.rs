@@ -1,7 +1,4 @@
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use berth_types::{
     AddressSet, Attachment, AttachmentKey, BootTime, InterfaceName, NetworkName, chain,
@@ -11,7 +8,7 @@ use tracing::{error, info, instrument, warn};
 use super::{EventKind, Ipam, lock};
 use crate::{
     fail_point,
-    ports::{HostError, NetnsState, PodOpinions, StoreError, Unwiring},
+    ports::{HostError, HostLink, NetnsState, PodOpinions, StoreError, Unwiring},
     sweep::{Evidence, Look, PodEvidence, Verdict},
     turn::Subject,
 };
@@ -40,7 +37,7 @@ pub enum GcError {
     Store(#[from] StoreError),
 }
 
-type Links = BTreeMap<InterfaceName, BTreeSet<IpAddr>>;
+type Links = BTreeMap<InterfaceName, HostLink>;
 
 impl Ipam {
     /// Looks at every attachment and takes back what is dead. It holds no turn while it looks,
@@ -142,11 +139,13 @@ impl Ipam {
             Ok(attachments) => attachments.into_iter().map(|it| it.host_interface).collect(),
             Err(_) => return,
         };
+        let marked: BTreeSet<InterfaceName> =
+            links.iter().filter(|(_, link)| link.marked).map(|(name, _)| name.clone()).collect();
         let present: BTreeSet<InterfaceName> = links.into_keys().collect();
         let orphans: Vec<InterfaceName> = {
             let mut unaccounted = lock(&self.inner.unaccounted);
             unaccounted.retain(|name| present.contains(name));
-            let strangers = present.iter().filter(|name| !accounted.contains(*name));
+            let strangers = marked.iter().filter(|name| !accounted.contains(*name));
             strangers.filter(|name| !unaccounted.contains(*name)).cloned().collect()
         };
         let until = self.inner.clock.now() + self.inner.settings.cool_down;

@@ -48,7 +48,8 @@ impl Ipam {
     /// **Order matters:** off the network, erase, rest. The erasure, the cool-down and the
     /// intent to delete the links are one transaction.
     #[instrument(skip_all, fields(key = %request.key, reason = %request.reason))]
-    pub async fn release(&self, request: Release) -> Result<Released, ReleaseError> {
+    pub async fn release(&self, mut request: Release) -> Result<Released, ReleaseError> {
+        request.started = request.started.map(|started| self.not_in_the_future(started));
         let subject = Subject::Attachment(request.key.clone());
         let _turn = self.inner.turns.take(subject, "DEL", request.limit).await?;
         let Some(attachment) = self.inner.store.attachment(&request.key)? else {

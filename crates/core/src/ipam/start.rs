@@ -16,8 +16,8 @@ use crate::{
     pool::{Limits, Pool, Quarantine, SlotState},
     pool_task::pool_task,
     ports::{
-        Change, Clock, HostError, HostNetwork, IntentKind, Loaded, Namespaces, Pods, Source, Store,
-        StoreError, Unwiring,
+        Change, Clock, HostError, HostLink, HostNetwork, IntentKind, Loaded, Namespaces, Pods,
+        Source, Store, StoreError, Unwiring,
     },
     reaper::{ReaperParts, reaper},
     sweep::Sweeper,
@@ -146,15 +146,15 @@ async fn finish(parts: &Parts, left: &[Unwiring]) -> Result<(), StartError> {
 
 /// Host links of ours that no record explains, with the addresses routed to them.
 fn unaccounted(
-    links: &BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
+    links: &BTreeMap<InterfaceName, HostLink>,
     loaded: &Loaded,
 ) -> BTreeMap<InterfaceName, AddressSet> {
     let explained: BTreeSet<_> = loaded.attachments.iter().map(|it| &it.host_interface).collect();
     let strangers = links.iter().filter(|(name, _)| !explained.contains(name));
     strangers
-        .map(|(name, addresses)| {
+        .map(|(name, link)| {
             let mut set = AddressSet::default();
-            for address in addresses {
+            for address in &link.addresses {
                 match address {
                     IpAddr::V4(address) => set.v4 = set.v4.or(Some(*address)),
                     IpAddr::V6(address) => set.v6 = set.v6.or(Some(*address)),

@@ -149,6 +149,61 @@ async fn an_address_rests_until_its_links_are_gone_however_long_that_takes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_link_that_cannot_be_deleted_holds_up_no_other() {
+    let world = World::new().capacity(2).start().await;
+    let stuck = world.add("c1", "web-0", 1).await.unwrap();
+    world.add("c2", "web-1", 2).await.unwrap();
+    world.host.stick(&stuck.host_interface);
+    world.del("c1", 3).await.unwrap();
+    world.del("c2", 4).await.unwrap();
+    world.advance(31).await;
+    let got = world.add("c3", "web-2", 5).await.unwrap();
+    assert_ne!(got.resource, stuck.resource);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_the_store_gives_to_another_is_quarantined_not_promised_again() {
+    let world = World::new().capacity(2).start().await;
+    let holder = key("someone");
+    let address = "10.0.0.1".parse().unwrap();
+    world.store.fail_next(StoreError::AddressTaken { address, holder });
+    world.add("c1", "web-0", 1).await.unwrap_err();
+    let got = world.add("c2", "web-1", 2).await.unwrap();
+    assert_eq!(got.resource.addresses.to_string(), "10.0.0.2");
+    let told = world.ipam.explain(Question::Address(address)).await.unwrap();
+    assert_eq!(
+        told.verdict,
+        "10.0.0.1 is in quarantine: the store says that net/someone/eth0 holds it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_of_another_boot_or_from_the_future_gets_no_special_treatment() {
+    let world = World::new().start().await;
+    world.namespaces.make("/run/netns/c1");
+    let err = world.add_of_boot("c1", "other-boot").await.unwrap_err();
+    assert!(matches!(err, AllocateError::OtherBoot { .. }), "{err}");
+    // A DEL that says it begins next year does not refuse every ADD until then.
+    world.advance(1).await;
+    world.del("c1", u64::MAX).await.unwrap();
+    world.advance(1).await;
+    world.add("c1", "web-0", 1_500_000_000).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_whose_mark_somebody_took_still_keeps_its_pod_alive() {
+    let world = World::new().start().await;
+    let added = world.add("c1", "web-0", 1).await.unwrap();
+    world.host.wire_records(&[added]);
+    world.host.take_marks();
+    for _ in 0..4 {
+        world.advance(130).await;
+        assert!(world.gc().await.is_empty());
+    }
+    assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rest_goes_on_across_a_restart() {
     let world = World::new().capacity(1).start().await;
     world.add("c1", "web-0", 1).await.unwrap();

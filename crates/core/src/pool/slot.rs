@@ -49,6 +49,8 @@ pub enum Quarantine {
     Wired(InterfaceName),
     /// Its record could not be read and was set aside.
     SetAside { row: String },
+    /// The store says that another attachment holds it.
+    HeldInStore { by: AttachmentKey },
 }
 
 impl fmt::Display for Quarantine {
@@ -58,6 +60,7 @@ impl fmt::Display for Quarantine {
                 write!(f, "the kernel routes it to {interface} and there is no record of it")
             }
             Self::SetAside { row } => write!(f, "its record {row} was set aside as unreadable"),
+            Self::HeldInStore { by } => write!(f, "the store says that {by} holds it"),
         }
     }
 }

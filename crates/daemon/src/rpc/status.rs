@@ -110,6 +110,7 @@ pub(super) fn allocate(err: &AllocateError) -> Status {
         }
         AllocateError::Busy(_) | AllocateError::Leftovers(_) => busy(),
         AllocateError::Late(_) => wire(Code::FailedPrecondition, Reason::ReleasedMeanwhile, None),
+        AllocateError::OtherBoot { .. } => wire(Code::InvalidArgument, Reason::BadRequest, None),
         AllocateError::Netns(err) => netns(err),
         AllocateError::AttachedElsewhere { .. } => {
             wire(Code::FailedPrecondition, Reason::AttachedElsewhere, None)

@@ -1,4 +1,4 @@
-use std::fmt::Display;
+use std::{fmt::Display, net::IpAddr};
 
 use berth_types::{InterfaceName, MacAddress};
 
@@ -17,11 +17,21 @@ pub(super) fn differences(
     pod_mac_in_result: Option<MacAddress>,
 ) -> Vec<String> {
     let mut found = Vec::new();
+    let mut mac_was_changed = false;
     for op in plan {
         if let Thing::Veth(veth) = &op.thing {
             pair(veth, state, pod_mac_in_result, &mut found);
+            let pod_mac = state.link(Side::Pod, &veth.pod).and_then(|link| link.mac);
+            mac_was_changed = pod_mac != Some(veth.pod_mac) && pod_mac == pod_mac_in_result;
         }
-        found.extend(difference(op.side, &op.thing, state));
+        // With the MAC of a link, the kernel forgets even its permanent neighbours; the gateways
+        // answer for themselves.
+        let is_forgotten = mac_was_changed
+            && matches!(&op.thing, Thing::Neighbour { link, address, .. }
+                if !is_permanent(state, op.side, link, *address));
+        if !is_forgotten {
+            found.extend(difference(op.side, &op.thing, state));
+        }
     }
     found
 }
@@ -92,6 +102,12 @@ fn difference(side: Side, thing: &Thing, state: &State) -> Option<String> {
                 .then(|| missing(side, format_args!("redirect from {from} to {to}")))
         }
     }
+}
+
+fn is_permanent(state: &State, side: Side, link: &InterfaceName, address: IpAddr) -> bool {
+    let index = state.link(side, link).map(|link| link.index);
+    let seen = index.and_then(|index| neighbour(state, side, index, address));
+    seen.is_some_and(|seen| seen.permanent)
 }
 
 fn pair(

@@ -25,9 +25,6 @@ pub(super) async fn all(netlink: &Netlink) -> Result<Vec<LinkSeen>, HostError> {
 /// The host interface that a link of ours belongs to: itself, or for an ifb the one it is named
 /// after.
 pub(super) fn host_interface(prefix: &HostPrefix, link: &LinkSeen) -> Option<InterfaceName> {
-    if !link.is_live() && !link.is_unhooked() {
-        return None;
-    }
     let first = prefix.as_str().get(..1)?;
     let name = match link.kind {
         LinkKind::Veth => link.name.clone(),

@@ -52,8 +52,10 @@ impl Kernel {
                 self.indexes.insert((Side::Pod, veth.pod.clone()), index);
             }
         }
-        self.index(Side::Host, &veth.host).await?;
-        self.index(Side::Pod, &veth.pod).await?;
+        for (side, name) in [(Side::Host, &veth.host), (Side::Pod, &veth.pod)] {
+            let index = self.index(side, name).await?;
+            self.indexes.insert((side, name.clone()), index);
+        }
         Ok(Outcome::Changed)
     }
 

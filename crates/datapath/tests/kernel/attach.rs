@@ -43,6 +43,7 @@ fn what_is_wired_is_what_the_tools_show() {
         assert!(ip(&format!("-6 route show dev {host}")).contains("fd00:1::7 proto 190"));
         let addresses = ip(&format!("addr show {host}"));
         assert!(addresses.contains("inet6 fe80::1/64 scope link nodad"), "{addresses}");
+        assert!(addresses.contains("inet 169.254.1.1/32 scope host"), "{addresses}");
         assert_eq!(addresses.matches("inet6").count(), 1, "{addresses}");
         for setting in ["disable_ipv6", "accept_ra"] {
             let path = format!("net/ipv6/conf/eth0/{setting}");
@@ -133,14 +134,13 @@ fn a_failure_in_the_middle_is_taken_back_and_named() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_given_with_its_own_words() {
+fn what_the_kernel_refuses_is_named_and_leaves_nothing() {
     in_netns(|| async {
         let mut pod = Pod::new(1);
         pod.conf.mtu = 70_000;
         let host = host_state();
         let text = chain(&attach(&pod.netns, &pod.conf).await.unwrap_err());
-        assert!(text.contains("type veth"), "{text}");
-        assert!(text.contains("failed: the kernel refused: Invalid argument: mtu"), "{text}");
+        assert!(text.contains("netns pod` failed: the kernel refused: Invalid argument"), "{text}");
         assert_eq!(host_state(), host);
     });
 }
@@ -244,7 +244,7 @@ fn limits_are_as_tc_shows_them_and_can_be_changed() {
         pod.attach().await;
         let (host, ifb) = (pod.host().clone(), ifb_name(pod.host()));
         let shown = run(&format!("tc qdisc show dev {host}"));
-        assert!(shown.contains("tbf 1: root refcnt 2 rate 10Mbit burst 125000b"), "{shown}");
+        assert!(shown.contains("tbf 1: root refcnt 3 rate 10Mbit burst 125000b"), "{shown}");
         assert!(shown.contains("qdisc ingress ffff:"), "{shown}");
         let shown = run(&format!("tc qdisc show dev {ifb}"));
         assert!(shown.contains("rate 20Mbit burst 250000b"), "{shown}");
@@ -265,11 +265,12 @@ fn absurd_limits_do_not_wrap() {
     for (rate, shown_rate) in [
         (1, "rate 8bit"),
         (125, "rate 1Kbit"),
-        (u64::from(u32::MAX), "rate 34359738Kbit"),
+        (u64::from(u32::MAX), "rate 34359Mbit"),
         (12_500_000_000, "rate 100Gbit"),
         (u64::MAX, "rate 8000000000Kbit"),
     ] {
         in_netns(move || async move {
+            ip("addr add 192.0.2.1/32 dev lo");
             let mut pod = Pod::new(1);
             pod.conf.bandwidth = Bandwidth { ingress: Some(rate), egress: Some(rate) };
             pod.attach().await;
@@ -278,9 +279,10 @@ fn absurd_limits_do_not_wrap() {
                 let normal = shown.replace("8Tbit", "8000000000Kbit");
                 assert!(normal.contains(shown_rate), "{rate}: {shown}");
             }
-            // At one byte a second nothing more than the burst ever comes through.
+            // At one byte a second there is still the burst.
             use crate::world::{Place::*, exchange};
-            exchange(Here, In("p1"), "10.1.0.1".parse().unwrap()).unwrap();
+            let seen = exchange(Here, In("p1"), "10.1.0.1".parse().unwrap());
+            assert!(seen.is_ok(), "{rate}: {seen:?}");
         });
     }
 }
@@ -306,7 +308,10 @@ fn attaching_takes_about_a_millisecond() {
             times.push(start.elapsed());
         }
         times.sort();
-        println!("attach, dual stack: median {:?}, 90th {:?}", times[25], times[45]);
+        println!(
+            "attach, dual stack: least {:?}, median {:?}, 90th {:?}",
+            times[0], times[25], times[45]
+        );
         // The machine may be busy: ten times the goal is a mistake and not noise.
         assert!(times[25].as_millis() < 10, "{times:?}");
     });

@@ -19,8 +19,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::super::*;
 use crate::ports::{
-    Change, Clock, HostError, HostNetwork, Intent, Loaded, Namespaces, NetnsError, Source,
-    SourceError, StaticPods, Store, StoreError, Unwiring,
+    Change, Clock, HostError, HostLink, HostNetwork, Intent, Loaded, Namespaces, NetnsError,
+    Source, SourceError, StaticPods, Store, StoreError, Unwiring,
 };
 
 pub(super) fn key(container: &str) -> AttachmentKey {
@@ -134,22 +134,29 @@ impl Store for MemoryStore {
 
 #[derive(Default)]
 pub(super) struct ModelHost {
-    links: Mutex<BTreeMap<InterfaceName, BTreeSet<IpAddr>>>,
+    links: Mutex<BTreeMap<InterfaceName, HostLink>>,
     reaped: Mutex<BTreeSet<InterfaceName>>,
     refuses: Mutex<bool>,
+    stuck: Mutex<Option<InterfaceName>>,
 }
 
 impl ModelHost {
     pub(super) fn wire(&self, name: &str, address: &str) {
         let addresses = BTreeSet::from([address.parse().unwrap()]);
-        self.links.lock().unwrap().insert(name.parse().unwrap(), addresses);
+        let link = HostLink { marked: true, addresses };
+        self.links.lock().unwrap().insert(name.parse().unwrap(), link);
     }
 
     pub(super) fn wire_records(&self, records: &[Attachment]) {
         for record in records {
             let addresses = record.resource.addresses.iter().collect();
-            self.links.lock().unwrap().insert(record.host_interface.clone(), addresses);
+            let link = HostLink { marked: true, addresses };
+            self.links.lock().unwrap().insert(record.host_interface.clone(), link);
         }
+    }
+
+    pub(super) fn take_marks(&self) {
+        self.links.lock().unwrap().values_mut().for_each(|link| link.marked = false);
     }
 
     pub(super) fn unwire(&self, name: &str) {
@@ -162,6 +169,11 @@ impl ModelHost {
 
     pub(super) fn reaped(&self, name: &InterfaceName) -> bool {
         self.reaped.lock().unwrap().contains(name)
+    }
+
+    /// This one link cannot be deleted.
+    pub(super) fn stick(&self, name: &InterfaceName) {
+        *self.stuck.lock().unwrap() = Some(name.clone());
     }
 
     pub(super) fn refuse_to_reap(&self, refuses: bool) {
@@ -178,7 +190,9 @@ impl HostNetwork for ModelHost {
 
     async fn reap(&self, batch: &[Unwiring]) -> Result<(), HostError> {
         time::sleep(Duration::from_millis(20)).await;
-        if *self.refuses.lock().unwrap() {
+        let stuck = self.stuck.lock().unwrap().clone();
+        let has_stuck = batch.iter().any(|left| Some(&left.host_interface) == stuck.as_ref());
+        if has_stuck || *self.refuses.lock().unwrap() {
             let source = Arc::new(std::io::Error::other("told to"));
             return Err(HostError { what: "delete links".into(), source });
         }
@@ -189,7 +203,7 @@ impl HostNetwork for ModelHost {
         Ok(())
     }
 
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, BTreeSet<IpAddr>>, HostError> {
+    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
         Ok(self.links.lock().unwrap().clone())
     }
 }
@@ -396,6 +410,17 @@ impl World {
         netns: &str,
     ) -> Result<Attachment, AllocateError> {
         self.ipam.allocate(self.request(container, name, at, netns)).await
+    }
+
+    pub(super) async fn add_of_boot(
+        &self,
+        container: &str,
+        boot: &str,
+    ) -> Result<Attachment, AllocateError> {
+        let netns = format!("/run/netns/{container}");
+        let mut request = self.request(container, "web-0", 1, &netns);
+        request.started.boot_id = boot.parse().unwrap();
+        self.ipam.allocate(request).await
     }
 
     pub(super) async fn add_sticky(
