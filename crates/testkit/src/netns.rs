@@ -1,36 +1,42 @@
-use std::process::Command;
+use std::{process::Command, thread};
 
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs `body` in a network and a mount namespace of its own, which end with it.
 ///
-/// The namespaces belong to a fresh thread, so tests may run side by side. `/run/netns` is an
-/// empty tmpfs there and `lo` is up. A test that may not make namespaces fails: one that is
-/// skipped looks like one that passed.
+/// The namespaces belong to a fresh thread, so tests may run side by side; threads and processes
+/// that `body` starts are in them too. `/run` is an empty tmpfs there, so that `ip netns` and
+/// default socket paths are private, and `lo` is up. A test that may not make namespaces fails:
+/// one that is skipped looks like one that passed.
 ///
 /// # Panics
 /// When the namespaces cannot be made, and with `body`'s own panic.
+pub fn in_namespaces<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).expect(
+            "namespaces need CAP_SYS_ADMIN: run the tests as root, or under `unshare -Urnm`",
+        );
+        run("mount --make-rprivate /");
+        run("mount -t tmpfs tmpfs /run");
+        run("mkdir -p /run/netns");
+        run("ip link set lo up");
+        body()
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// [`in_namespaces`] for a `body` that is async.
 pub fn in_netns<F, Fut>(body: F)
 where
     F: FnOnce() -> Fut + Send + 'static,
     Fut: Future<Output = ()>,
 {
-    let thread = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).expect(
-            "namespaces need CAP_SYS_ADMIN: run the tests as root, or under `unshare -rnm`",
-        );
-        run("mount --make-rprivate /");
-        run("mkdir -p /run/netns");
-        run("mount -t tmpfs tmpfs /run/netns");
-        run("ip link set lo up");
+    in_namespaces(|| {
         // The netlink tasks must run on the thread that changed its namespace.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(body());
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 /// Runs a command line, words parted by spaces, on this thread's namespaces; its stdout.
