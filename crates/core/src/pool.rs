@@ -12,21 +12,19 @@
 //! ```
 //! Quarantined and Invalid slots are given to nobody until a person or a reconciliation says so.
 
+mod growth;
 mod slot;
+mod table;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    num::NonZeroUsize,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, num::NonZeroUsize};
 
 use berth_types::{
     AddressSet, AttachmentKey, BootTime, InterfaceName, PodRef, Resource, ResourceId,
 };
 
-use slot::FormerHolder;
+use growth::Growth;
 pub use slot::{Counts, Quarantine, Slot, SlotState};
+use table::Table;
 
 use crate::ports::SourceError;
 
@@ -41,39 +39,15 @@ pub struct Limits {
     pub capacity: usize,
 }
 
-/// The least and the most that the provider is left alone after it refused. The pause doubles
-/// from one to the other.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
 /// As many resources as one call to the provider asks for: the most that the cloud APIs take
 /// for one interface (Alibaba Cloud AssignPrivateIpAddresses).
 const LARGEST_GROWTH: usize = 10;
 
 #[derive(Debug, Clone)]
 pub struct Pool {
-    slots: BTreeMap<ResourceId, Slot>,
-    /// Indexes over `slots`, kept by [`Pool::set`] and nothing else.
-    idle: BTreeSet<(BootTime, ResourceId)>,
-    ending: BTreeSet<(BootTime, ResourceId)>,
-    former: BTreeMap<FormerHolder, ResourceId>,
-    addresses: BTreeMap<IpAddr, ResourceId>,
+    table: Table,
     limits: Limits,
     growth: Growth,
-}
-
-/// Whether more may be asked for right now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Growth {
-    Ready,
-    /// `pause` is how long the one before it was left alone for, if it was refused.
-    InFlight {
-        pause: Option<Duration>,
-    },
-    BackingOff {
-        until: BootTime,
-        pause: Duration,
-        because: SourceError,
-    },
 }
 
 /// Work for whoever drives the pool.
@@ -109,45 +83,26 @@ pub enum Refusal {
 
 impl Pool {
     pub fn new(limits: Limits) -> Self {
-        Self {
-            slots: BTreeMap::new(),
-            idle: BTreeSet::new(),
-            ending: BTreeSet::new(),
-            former: BTreeMap::new(),
-            addresses: BTreeMap::new(),
-            limits,
-            growth: Growth::Ready,
-        }
+        Self { table: Table::default(), limits, growth: Growth::Ready }
     }
 
     /// Puts a slot as it was before a restart. A slot that is there already keeps its state.
     pub fn restore(&mut self, resource: Resource, state: SlotState) {
-        let taken = resource.addresses.iter().any(|address| self.addresses.contains_key(&address));
-        if self.slots.contains_key(&resource.id) || taken {
-            return;
-        }
-        for address in resource.addresses.iter() {
-            self.addresses.insert(address, resource.id.clone());
-        }
-        let id = resource.id.clone();
-        self.slots
-            .insert(id.clone(), Slot { resource, state: SlotState::Draining, foreign: false });
-        self.set(&id, state);
+        self.table.insert(resource, state);
     }
 
     /// The provider does not know this one any more: it lives on until it is released, and is
     /// given to nobody afterwards.
     pub fn mark_foreign(&mut self, id: &ResourceId) {
-        if let Some(slot) = self.slots.get_mut(id) {
-            slot.foreign = true;
-        }
+        self.table.mark_foreign(id);
     }
 
     /// Promises what fits `wish`: what the asker had before, else the one that rested longest.
     pub fn promise(&mut self, wish: &Wish) -> Result<Resource, Refusal> {
         let id = if wish.addresses.is_empty() {
-            self.own_old(wish)
-                .or_else(|| self.idle.first().map(|(_, id)| id.clone()))
+            self.table
+                .own_old(wish)
+                .or_else(|| self.table.longest_idle().cloned())
                 .ok_or(Refusal::NothingIdle)?
         } else {
             self.exactly(wish)?
@@ -158,7 +113,7 @@ impl Pool {
     /// Promises a resource that was asked of the provider by its addresses.
     pub fn promise_fresh(&mut self, resource: Resource, wish: &Wish) -> Result<Resource, Refusal> {
         let id = resource.id.clone();
-        if let Some(address) = resource.addresses.iter().find(|it| self.addresses.contains_key(it))
+        if let Some(address) = resource.addresses.iter().find(|it| self.table.id_of(*it).is_some())
         {
             return Err(Refusal::Held { address, by: "the pool".into() });
         }
@@ -167,30 +122,16 @@ impl Pool {
     }
 
     fn promise_slot(&mut self, id: &ResourceId, key: &AttachmentKey) -> Result<Resource, Refusal> {
-        let slot = self.slots.get(id).ok_or(Refusal::NothingIdle)?;
+        let slot = self.table.get(id).ok_or(Refusal::NothingIdle)?;
         let (resource, before) = (slot.resource.clone(), Box::new(slot.state.clone()));
-        self.set(id, SlotState::Promised { by: key.clone(), before });
+        self.table.set(id, SlotState::Promised { by: key.clone(), before });
         Ok(resource)
-    }
-
-    /// A slot that rests or is reserved for just this asker, once its links are gone.
-    fn own_old(&self, wish: &Wish) -> Option<ResourceId> {
-        let by_pod = wish.pod.clone().map(FormerHolder::Pod);
-        let candidates = [Some(FormerHolder::Key(wish.key.clone())), by_pod];
-        candidates
-            .into_iter()
-            .flatten()
-            .filter_map(|holder| self.former.get(&holder))
-            .find(|id| {
-                self.slots.get(*id).is_some_and(|slot| !slot.foreign && slot.state.is_for(wish))
-            })
-            .cloned()
     }
 
     fn exactly(&self, wish: &Wish) -> Result<ResourceId, Refusal> {
         let mut found: Vec<&Slot> = Vec::new();
         for address in wish.addresses.iter() {
-            let Some(slot) = self.addresses.get(&address).and_then(|id| self.slots.get(id)) else {
+            let Some(slot) = self.table.of_address(address) else {
                 continue;
             };
             let usable = matches!(slot.state, SlotState::Idle { .. }) || slot.state.is_for(wish);
@@ -213,11 +154,11 @@ impl Pool {
     /// Nobody gets these addresses until [`Pool::trust`] says so. One that is leased stays so.
     pub fn quarantine(&mut self, resource: Resource, cause: Quarantine) {
         let state = SlotState::Quarantined { cause };
-        let known = resource.addresses.iter().find_map(|it| self.addresses.get(&it).cloned());
+        let known = resource.addresses.iter().find_map(|it| self.table.id_of(it).cloned());
         match known {
             None => self.restore(resource, state),
-            Some(id) if matches!(self.state(&id), Some(SlotState::Idle { .. })) => {
-                self.set(&id, state);
+            Some(id) if matches!(self.table.state(&id), Some(SlotState::Idle { .. })) => {
+                self.table.set(&id, state);
             }
             Some(_) => (),
         }
@@ -226,8 +167,8 @@ impl Pool {
     /// What spoke against these is gone: they rest once more and are given out again.
     pub fn trust(&mut self, still_wired: &BTreeSet<InterfaceName>, until: BootTime) {
         let cleared: Vec<ResourceId> = self
-            .slots
-            .values()
+            .table
+            .slots()
             .filter(|slot| {
                 matches!(&slot.state, SlotState::Quarantined { cause: Quarantine::Wired(interface) }
                     if !still_wired.contains(interface))
@@ -235,57 +176,59 @@ impl Pool {
             .map(|slot| slot.resource.id.clone())
             .collect();
         for id in cleared {
-            self.set(&id, SlotState::Cooling { until, wired: false, former: None });
+            self.table.set(&id, SlotState::Cooling { until, wired: false, former: None });
         }
     }
 
     /// Takes idle slots out for good because their addresses are wanted in another combination.
     pub fn take_apart(&mut self, resources: &[Resource]) {
         for resource in resources {
-            if matches!(self.state(&resource.id), Some(SlotState::Idle { .. })) {
-                self.set(&resource.id, SlotState::Draining);
+            if matches!(self.table.state(&resource.id), Some(SlotState::Idle { .. })) {
+                self.table.set(&resource.id, SlotState::Draining);
             }
         }
     }
 
     /// Ends a promise: kept for good, or back to what it was, since nobody can have used it.
     pub fn settle(&mut self, id: &ResourceId, by: &AttachmentKey, keep: bool) {
-        let Some(SlotState::Promised { by: holder, before }) = self.state(id) else { return };
+        let Some(SlotState::Promised { by: holder, before }) = self.table.state(id) else { return };
         if holder != by {
             return;
         }
         let next =
             if keep { SlotState::Leased { to: by.clone() } } else { before.as_ref().clone() };
-        self.set(id, next);
+        self.table.set(id, next);
     }
 
     /// Ends a promise that turned out to be of something that another holds: nobody gets it.
     pub fn condemn(&mut self, id: &ResourceId, by: &AttachmentKey, cause: Quarantine) {
-        if matches!(self.state(id), Some(SlotState::Promised { by: holder, .. }) if holder == by) {
-            self.set(id, SlotState::Quarantined { cause });
+        if matches!(self.table.state(id), Some(SlotState::Promised { by: holder, .. }) if holder == by)
+        {
+            self.table.set(id, SlotState::Quarantined { cause });
         }
     }
 
     /// Gives a leased slot to another attachment (a new sandbox of the same pod).
     pub fn transfer(&mut self, id: &ResourceId, from: &AttachmentKey, to: &AttachmentKey) {
-        if matches!(self.state(id), Some(SlotState::Leased { to: holder }) if holder == from) {
-            self.set(id, SlotState::Leased { to: to.clone() });
+        if matches!(self.table.state(id), Some(SlotState::Leased { to: holder }) if holder == from)
+        {
+            self.table.set(id, SlotState::Leased { to: to.clone() });
         }
     }
 
     /// Lets `owner`'s slot rest. A slot that another holds is left alone: a late release never
     /// hurts a successor. `rest` is Cooling or Reserved.
     pub fn release(&mut self, id: &ResourceId, owner: &AttachmentKey, rest: SlotState) -> bool {
-        let held = matches!(self.state(id), Some(SlotState::Leased { to }) if to == owner);
+        let held = matches!(self.table.state(id), Some(SlotState::Leased { to }) if to == owner);
         if held {
-            self.set(id, rest);
+            self.table.set(id, rest);
         }
         held
     }
 
     /// The links of its last holder are really gone.
     pub fn unwired(&mut self, id: &ResourceId) {
-        let next = match self.state(id) {
+        let next = match self.table.state(id) {
             Some(SlotState::Cooling { until, wired: true, former }) => {
                 SlotState::Cooling { until: *until, wired: false, former: former.clone() }
             }
@@ -294,7 +237,7 @@ impl Pool {
             }
             _ => return,
         };
-        self.set(id, next);
+        self.table.set(id, next);
     }
 
     /// New resources from the provider; addresses that some slot has already are left out.
@@ -306,20 +249,14 @@ impl Pool {
     }
 
     pub fn grow_failed(&mut self, now: BootTime, because: SourceError) {
-        let pause = match &self.growth {
-            Growth::InFlight { pause: Some(pause) } | Growth::BackingOff { pause, .. } => {
-                (*pause * 2).min(BACKOFF.1)
-            }
-            Growth::Ready | Growth::InFlight { pause: None } => BACKOFF.0,
-        };
-        self.growth = Growth::BackingOff { until: now + pause, pause, because };
+        self.growth.refused(now, because);
     }
 
     /// They are back with the provider.
     pub fn drained(&mut self, gone: &[ResourceId]) {
         for id in gone {
-            if matches!(self.state(id), Some(SlotState::Draining)) {
-                self.remove(id);
+            if matches!(self.table.state(id), Some(SlotState::Draining)) {
+                self.table.remove(id);
             }
         }
     }
@@ -329,46 +266,39 @@ impl Pool {
     pub fn next_action(&mut self, now: BootTime, waiting: usize) -> Option<Action> {
         self.end_due(now);
         let wanted = (self.limits.min_idle + waiting).min(self.limits.capacity);
-        let room = self.limits.capacity.saturating_sub(self.slots.len());
-        let missing = wanted.saturating_sub(self.idle.len()).min(room).min(LARGEST_GROWTH);
+        let room = self.limits.capacity.saturating_sub(self.table.len());
+        let missing = wanted.saturating_sub(self.table.idle_count()).min(room).min(LARGEST_GROWTH);
         if let Some(missing) = NonZeroUsize::new(missing) {
-            let pause = match &self.growth {
-                Growth::Ready => None,
-                Growth::BackingOff { until, pause, .. } if *until <= now => Some(*pause),
-                Growth::InFlight { .. } | Growth::BackingOff { .. } => return None,
-            };
-            self.growth = Growth::InFlight { pause };
-            return Some(Action::Grow(missing));
+            return self.growth.begin(now).then_some(Action::Grow(missing));
         }
-        let surplus = self.idle.len().saturating_sub(self.limits.max_idle.max(waiting));
-        let victims: Vec<ResourceId> =
-            self.idle.iter().rev().take(surplus).map(|(_, id)| id.clone()).collect();
+        let surplus = self.table.idle_count().saturating_sub(self.limits.max_idle.max(waiting));
+        let victims: Vec<ResourceId> = self.table.shortest_idle(surplus);
         for id in &victims {
-            self.set(id, SlotState::Draining);
+            self.table.set(id, SlotState::Draining);
         }
         let gone: Vec<Resource> = victims
             .iter()
-            .filter_map(|id| self.slots.get(id).map(|slot| slot.resource.clone()))
+            .filter_map(|id| self.table.get(id).map(|slot| slot.resource.clone()))
             .collect();
         (!gone.is_empty()).then_some(Action::Shrink(gone))
     }
 
     fn end_due(&mut self, now: BootTime) {
         let due: Vec<ResourceId> = self
-            .ending
-            .iter()
+            .table
+            .ending()
             .take_while(|(until, _)| *until <= now)
             .map(|(_, id)| id.clone())
             .collect();
         for id in due {
-            let Some(slot) = self.slots.get(&id) else { continue };
+            let Some(slot) = self.table.get(&id) else { continue };
             match &slot.state {
                 SlotState::Cooling { wired: false, .. }
                 | SlotState::Reserved { wired: false, .. } => {
                     if slot.foreign {
-                        self.remove(&id);
+                        self.table.remove(&id);
                     } else {
-                        self.set(&id, SlotState::Idle { since: now });
+                        self.table.set(&id, SlotState::Idle { since: now });
                     }
                 }
                 // Rested long enough, but its links are still there: it goes on resting.
@@ -386,33 +316,26 @@ impl Pool {
 
     /// When something changes by itself next.
     pub fn next_change(&self) -> Option<BootTime> {
-        let resting = self.ending.iter().find(|(_, id)| {
+        let resting = self.table.ending().find(|(_, id)| {
             matches!(
-                self.state(id),
+                self.table.state(id),
                 Some(
                     SlotState::Cooling { wired: false, .. }
                         | SlotState::Reserved { wired: false, .. }
                 )
             )
         });
-        let backoff = match &self.growth {
-            Growth::BackingOff { until, .. } => Some(*until),
-            Growth::Ready | Growth::InFlight { .. } => None,
-        };
+        let backoff = self.growth.backing_off_until();
         resting.map(|(until, _)| *until).into_iter().chain(backoff).min()
     }
 
     /// Whether a caller who waits may get something without anybody releasing anything.
     pub fn may_grow(&self, now: BootTime) -> bool {
-        let refused = matches!(&self.growth, Growth::BackingOff { until, .. } if *until > now);
-        !refused && self.slots.len() < self.limits.capacity
+        !self.growth.is_backing_off(now) && self.table.len() < self.limits.capacity
     }
 
     pub fn last_refusal(&self) -> Option<&SourceError> {
-        match &self.growth {
-            Growth::BackingOff { because, .. } => Some(because),
-            Growth::Ready | Growth::InFlight { .. } => None,
-        }
+        self.growth.last_refusal()
     }
 
     pub fn limits(&self) -> Limits {
@@ -420,50 +343,11 @@ impl Pool {
     }
 
     pub fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.values()
+        self.table.slots()
     }
 
     pub fn counts(&self) -> Counts {
-        Counts::of(self.slots.values())
-    }
-
-    fn state(&self, id: &ResourceId) -> Option<&SlotState> {
-        self.slots.get(id).map(|slot| &slot.state)
-    }
-
-    /// The one place where a state changes, and with it the indexes.
-    fn set(&mut self, id: &ResourceId, next: SlotState) {
-        let Some(slot) = self.slots.get_mut(id) else { return };
-        let before = std::mem::replace(&mut slot.state, next);
-        if let Some(since) = before.idle_since() {
-            self.idle.remove(&(since, id.clone()));
-        }
-        if let Some(until) = before.ends() {
-            self.ending.remove(&(until, id.clone()));
-        }
-        for holder in before.former_holders() {
-            if self.former.get(&holder) == Some(id) {
-                self.former.remove(&holder);
-            }
-        }
-        if let Some(since) = slot.state.idle_since() {
-            self.idle.insert((since, id.clone()));
-        }
-        if let Some(until) = slot.state.ends() {
-            self.ending.insert((until, id.clone()));
-        }
-        for holder in slot.state.former_holders() {
-            self.former.insert(holder, id.clone());
-        }
-    }
-
-    fn remove(&mut self, id: &ResourceId) {
-        self.set(id, SlotState::Draining);
-        if let Some(slot) = self.slots.remove(id) {
-            for address in slot.resource.addresses.iter() {
-                self.addresses.remove(&address);
-            }
-        }
+        Counts::of(self.table.slots())
     }
 }
 

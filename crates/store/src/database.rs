@@ -40,6 +40,11 @@ pub(crate) enum OpenDatabaseError {
     Io(#[from] io::Error),
 }
 
+/// How long sled's threads may take to let go of its file, and what sled says until then: it
+/// gives the error no kind of its own.
+const CLOSING: Duration = Duration::from_secs(5);
+const LOCKED: &str = "could not acquire lock";
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     #[error("the transaction failed")]
@@ -66,9 +71,19 @@ impl Database {
             db.flush()?;
             Ok::<_, sled::Error>((db, trees))
         };
-        let (db, trees) = match guarded(open)? {
-            Ok(opened) => opened,
-            Err(err) => return Err(OpenDatabaseError::from_sled(err)),
+        let begun = Instant::now();
+        let (db, trees) = loop {
+            match guarded(open)? {
+                Ok(opened) => break opened,
+                // The directory is ours, so it can only be a thread of sled's from an earlier
+                // opening of this process that has not quite ended.
+                Err(sled::Error::Io(err))
+                    if err.to_string().contains(LOCKED) && begun.elapsed() < CLOSING =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(err) => return Err(OpenDatabaseError::from_sled(err)),
+            }
         };
         directory::settle(path)?;
         let log = File::open(path.join("db"))?;

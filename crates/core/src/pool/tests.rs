@@ -2,6 +2,10 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
+use std::time::Duration;
+
+use berth_types::PodRef;
+
 use super::*;
 use crate::ports::Former;
 
@@ -326,7 +330,7 @@ proptest! {
             prop_assert_eq!(counts.leased, model.leased.len());
             prop_assert_eq!(counts.promised, model.promised.len());
             prop_assert_eq!(counts.total() + at_provider.len(), 12, "an address is lost");
-            prop_assert_eq!(pool.idle.len(), counts.idle);
+            prop_assert_eq!(pool.table.idle_count(), counts.idle);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Small models of the world: they behave, they do not expect.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     net::IpAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -11,16 +11,20 @@ use std::{
 
 use async_trait::async_trait;
 use berth_types::{
-    AddressSet, Attachment, AttachmentKey, Bandwidth, BootId, BootTime, HostPrefix, InterfaceName,
-    NetnsId, PodIdentity, ProcessStart, Resource, ResourceId, WiredFacts,
+    AddressSet, Attachment, AttachmentKey, Bandwidth, BootId, BootTime, HostPrefix, NetnsId,
+    PodIdentity, ProcessStart, Resource, ResourceId, WiredFacts,
 };
 use tokio::time;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+mod host;
+
+pub(super) use host::ModelHost;
+
 use super::super::*;
 use crate::ports::{
-    Change, Clock, HostError, HostLink, HostNetwork, Intent, Loaded, Namespaces, NetnsError,
-    Source, SourceError, StaticPods, Store, StoreError, Unwiring,
+    Change, Clock, Intent, Loaded, Namespaces, NetnsError, Source, SourceError, StaticPods, Store,
+    StoreError,
 };
 
 pub(super) fn key(container: &str) -> AttachmentKey {
@@ -129,82 +133,6 @@ impl Store for MemoryStore {
         }
         *rows = next;
         Ok(())
-    }
-}
-
-#[derive(Default)]
-pub(super) struct ModelHost {
-    links: Mutex<BTreeMap<InterfaceName, HostLink>>,
-    reaped: Mutex<BTreeSet<InterfaceName>>,
-    refuses: Mutex<bool>,
-    stuck: Mutex<Option<InterfaceName>>,
-}
-
-impl ModelHost {
-    pub(super) fn wire(&self, name: &str, address: &str) {
-        let addresses = BTreeSet::from([address.parse().unwrap()]);
-        let link = HostLink { marked: true, addresses };
-        self.links.lock().unwrap().insert(name.parse().unwrap(), link);
-    }
-
-    pub(super) fn wire_records(&self, records: &[Attachment]) {
-        for record in records {
-            let addresses = record.resource.addresses.iter().collect();
-            let link = HostLink { marked: true, addresses };
-            self.links.lock().unwrap().insert(record.host_interface.clone(), link);
-        }
-    }
-
-    pub(super) fn take_marks(&self) {
-        self.links.lock().unwrap().values_mut().for_each(|link| link.marked = false);
-    }
-
-    pub(super) fn unwire(&self, name: &str) {
-        self.links.lock().unwrap().remove(name);
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.links.lock().unwrap().contains_key(name)
-    }
-
-    pub(super) fn reaped(&self, name: &InterfaceName) -> bool {
-        self.reaped.lock().unwrap().contains(name)
-    }
-
-    /// This one link cannot be deleted.
-    pub(super) fn stick(&self, name: &InterfaceName) {
-        *self.stuck.lock().unwrap() = Some(name.clone());
-    }
-
-    pub(super) fn refuse_to_reap(&self, refuses: bool) {
-        *self.refuses.lock().unwrap() = refuses;
-    }
-}
-
-#[async_trait]
-impl HostNetwork for ModelHost {
-    async fn unhook(&self, links: &[InterfaceName]) -> Result<BTreeSet<InterfaceName>, HostError> {
-        let present = self.links.lock().unwrap();
-        Ok(links.iter().filter(|name| present.contains_key(*name)).cloned().collect())
-    }
-
-    async fn reap(&self, batch: &[Unwiring]) -> Result<(), HostError> {
-        time::sleep(Duration::from_millis(20)).await;
-        let stuck = self.stuck.lock().unwrap().clone();
-        let has_stuck = batch.iter().any(|left| Some(&left.host_interface) == stuck.as_ref());
-        if has_stuck || *self.refuses.lock().unwrap() {
-            let source = Arc::new(std::io::Error::other("told to"));
-            return Err(HostError { what: "delete links".into(), source });
-        }
-        for left in batch {
-            self.links.lock().unwrap().remove(&left.host_interface);
-            self.reaped.lock().unwrap().insert(left.host_interface.clone());
-        }
-        Ok(())
-    }
-
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
-        Ok(self.links.lock().unwrap().clone())
     }
 }
 
