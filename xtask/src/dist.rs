@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 3 << 20;
 
 pub(crate) fn run() -> Result<()> {
     let triple = packages::static_target()?;
-    let line = format!("cargo build --package berth-cni --profile dist --target {triple}");
+    let line = format!("cargo build --package berth-cni --profile dist-plugin --target {triple}");
     println!("$ {line}");
     let mut build = command(&line);
     if !triple.ends_with("-musl") {
@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
         build.env("RUSTFLAGS", "-C target-feature=+crt-static");
     }
     check(&mut build)?;
-    let plugin = target().join(&triple).join("dist/berth");
+    let plugin = target().join(&triple).join("dist-plugin/berth");
     let bytes = inspect(&plugin)?;
     println!("{}: {bytes} bytes, static, without fail points", plugin.display());
     Ok(())

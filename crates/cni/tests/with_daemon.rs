@@ -71,6 +71,9 @@ fn the_daemon_is_told_all_that_the_runtime_said() {
         let bandwidth = asked.bandwidth.unwrap();
         assert_eq!(bandwidth.ingress_bytes_per_second, 1_250_000);
         assert_eq!(bandwidth.egress_bytes_per_second, 2_500_000);
+        // The limit of the ADD, as gRPC writes it: up to eight digits and a unit.
+        let deadline = state.deadlines[0].clone().unwrap();
+        assert!(deadline.starts_with("109") || deadline.starts_with("110"), "{deadline}");
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         assert_eq!(asked.process_start.clone().unwrap().boot_id, boot.trim());
     });
@@ -148,6 +151,10 @@ fn status_is_what_the_pool_says() {
     let answer = node.call("STATUS", &node.config("1.1.0")).run();
     let text = answer.failed(50);
     assert!(text.contains("all 254 addresses are given out"), "{text}");
+    // Nor is it one for a daemon that is there and fails.
+    let refusal = status(Code::Internal, Reason::Internal, "a bug");
+    model.state().refuse.insert("ListPool", refusal);
+    node.call("STATUS", &node.config("1.1.0")).run().failed(50);
     assert!(answer.took < Duration::from_secs(1), "{answer:?}");
 }
 

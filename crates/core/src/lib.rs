@@ -15,6 +15,7 @@ pub mod ports;
 mod reaper;
 mod sweep;
 mod turn;
+mod vital;
 
 pub use ipam::{
     Allocate, AllocateError, Commit, CommitError, Event, EventKind, ExplainError, Explanation,
@@ -24,3 +25,4 @@ pub use ipam::{
 pub use pool_task::{PoolError, PoolHandle, PoolView, Reservation, Shortage, pool_task};
 pub use reaper::ReapError;
 pub use turn::Busy;
+pub use vital::vital;

@@ -6,7 +6,7 @@ use berth_cloud::local::{LocalAddresses, SpaceError};
 use berth_core::{
     Ipam, Parts, Settings, StartError,
     ports::{Clock, StaticPods},
-    start,
+    start, vital,
 };
 use berth_datapath::{Host, HostError};
 use berth_proto::{DESCRIPTORS, v1};
@@ -112,8 +112,8 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let spool = Spool::open(spool_path.clone()).map_err(spool_error)?;
     let all_done = spool.drain(&ipam).await.map_err(spool_error)?;
 
-    background.spawn(spool.run(ipam.clone(), all_done, stop_background.clone()));
-    background.spawn(gc::run(ipam.clone(), config.gc_interval, stop_background.clone()));
+    background.spawn(vital(spool.run(ipam.clone(), all_done, stop_background.clone())));
+    background.spawn(vital(gc::run(ipam.clone(), config.gc_interval, stop_background.clone())));
     background.spawn(watchdog::run(ipam.clone(), stop_background.clone()));
     if doubtful {
         background.spawn(settle_doubt(Arc::clone(&store), ipam.clone(), stop_background.clone()));

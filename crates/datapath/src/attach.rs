@@ -18,7 +18,11 @@ use crate::{
 /// Longer than this nobody is kept waiting: what the kernel has yet to do, it will have done
 /// before the pod's processes start.
 const READY: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+/// The kernel's workers are usually done in this time, for which a timer of the runtime, with its
+/// milliseconds, is too coarse: so often, the thread itself sleeps.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+const LOOKS: usize = 40;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
@@ -120,8 +124,15 @@ async fn facts(
     conf: &NetConf,
 ) -> Result<(InterfaceFacts, InterfaceFacts), NetError> {
     let ready = async {
-        while !is_ready(kernel, conf).await? {
-            sleep(LOOK_AGAIN).await;
+        for look in 1.. {
+            if is_ready(kernel, conf).await? {
+                break;
+            }
+            if look < LOOKS {
+                std::thread::sleep(LOOK_AGAIN);
+            } else {
+                sleep(Duration::from_millis(1)).await;
+            }
         }
         Ok(())
     };

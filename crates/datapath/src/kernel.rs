@@ -123,7 +123,6 @@ impl Kernel {
                 self.change(side, RouteNetlinkMessage::NewQueueDiscipline(message), ADD).await?;
                 return Ok(Outcome::Changed);
             }
-
             Thing::Neighbour { link, address, mac } => {
                 let index = self.index(side, link).await?;
                 let message = message::neighbour(index, *address, *mac);

@@ -96,8 +96,8 @@ pub(crate) fn down(index: u32) -> RouteNetlinkMessage {
 }
 
 /// Takes a link off the network in one message: down, which takes its routes, and marked.
-pub(crate) fn unhook(link: Link<'_>) -> RouteNetlinkMessage {
-    let mut message = named(link);
+pub(crate) fn unhook(index: u32) -> RouteNetlinkMessage {
+    let mut message = named(Link::Index(index));
     message.header.change_mask = LinkFlags::Up;
     message.attributes.push(LinkAttribute::Group(UNHOOKED_GROUP));
     RouteNetlinkMessage::SetLink(message)

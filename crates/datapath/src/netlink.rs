@@ -133,7 +133,6 @@ impl Netlink {
         Err(NetError::Churn)
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that may grow")]
     async fn talk(
         &self,
         message: RouteNetlinkMessage,
@@ -142,28 +141,11 @@ impl Netlink {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = flags;
         let mut answers = self.handle.clone().request(request).map_err(NetError::Connection)?;
-        let mut found = Vec::new();
-        let mut whole = Whole::Yes;
+        let mut heard = (Vec::new(), Whole::Yes);
         loop {
             let answer = timeout(ANSWER, answers.next()).await.map_err(|_| NetError::NoAnswer)?;
-            let Some(answer) = answer else { return Ok((found, whole)) };
-            if answer.header.flags & NLM_F_DUMP_INTR != 0 {
-                whole = Whole::Cut;
-            }
-            match answer.payload {
-                NetlinkPayload::InnerMessage(inner) => found.push(inner),
-                NetlinkPayload::Error(error) if error.code.is_some() => {
-                    return Err(refused(&error));
-                }
-                NetlinkPayload::Done(done) if done.code != 0 => {
-                    let errno = Errno::from_raw(done.code.abs());
-                    return Err(NetError::Refused { errno, explanation: String::new() });
-                }
-                NetlinkPayload::Overrun(_) => whole = Whole::Cut,
-                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => (),
-                // Not exhaustive; what has no content has nothing to say.
-                _ => (),
-            }
+            let Some(answer) = answer else { return Ok(heard) };
+            hear(answer, &mut heard)?;
         }
     }
 }
@@ -171,7 +153,30 @@ impl Netlink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whole {
     Yes,
+    /// Something changed while it was being read: entries may be missing, or there twice.
     Cut,
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that may grow")]
+fn hear(
+    answer: NetlinkMessage<RouteNetlinkMessage>,
+    (found, whole): &mut (Vec<RouteNetlinkMessage>, Whole),
+) -> Result<(), NetError> {
+    if answer.header.flags & NLM_F_DUMP_INTR != 0 {
+        *whole = Whole::Cut;
+    }
+    match answer.payload {
+        NetlinkPayload::InnerMessage(inner) => found.push(inner),
+        NetlinkPayload::Error(error) if error.code.is_some() => return Err(refused(&error)),
+        NetlinkPayload::Done(done) if done.code != 0 => {
+            let errno = Errno::from_raw(done.code.abs());
+            return Err(NetError::Refused { errno, explanation: String::new() });
+        }
+        NetlinkPayload::Overrun(_) => *whole = Whole::Cut,
+        // An acknowledgement, or the end.
+        _ => (),
+    }
+    Ok(())
 }
 
 fn refused(error: &ErrorMessage) -> NetError {
@@ -185,4 +190,63 @@ fn refused(error: &ErrorMessage) -> NetError {
         format!(": {}", text.trim_end_matches('\0'))
     });
     NetError::Refused { errno: Errno::from_raw(error.raw_code().abs()), explanation }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroI32;
+
+    use netlink_packet_core::{DoneMessage, NetlinkHeader};
+    use netlink_packet_route::link::LinkMessage;
+
+    use super::*;
+
+    fn link() -> NetlinkMessage<RouteNetlinkMessage> {
+        RouteNetlinkMessage::NewLink(LinkMessage::default()).into()
+    }
+
+    #[test]
+    fn a_dump_with_one_interrupted_message_is_not_whole() {
+        let mut heard = (Vec::new(), Whole::Yes);
+        hear(link(), &mut heard).unwrap();
+        assert_eq!((heard.0.len(), heard.1), (1, Whole::Yes));
+        let mut interrupted = link();
+        interrupted.header.flags = NLM_F_DUMP_INTR;
+        hear(interrupted, &mut heard).unwrap();
+        hear(link(), &mut heard).unwrap();
+        assert_eq!((heard.0.len(), heard.1), (3, Whole::Cut));
+
+        let mut heard = (Vec::new(), Whole::Yes);
+        let mut end = NetlinkMessage::new(
+            NetlinkHeader::default(),
+            NetlinkPayload::Done(DoneMessage::default()),
+        );
+        end.header.flags = NLM_F_DUMP_INTR;
+        hear(end, &mut heard).unwrap();
+        assert_eq!(heard.1, Whole::Cut);
+    }
+
+    #[test]
+    fn a_dump_that_ends_in_an_error_is_an_error() {
+        let mut done = DoneMessage::default();
+        done.code = -nix::libc::EINTR;
+        let end = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::Done(done));
+        let err = hear(end, &mut (Vec::new(), Whole::Yes)).unwrap_err();
+        assert_eq!(err.errno(), Some(Errno::EINTR));
+    }
+
+    #[test]
+    fn a_refusal_carries_the_kernels_own_words() {
+        let mut error = ErrorMessage::default();
+        error.code = NonZeroI32::new(-nix::libc::EINVAL);
+        error.header = vec![0; 16];
+        assert_eq!(refused(&error).to_string(), "the kernel refused: Invalid argument");
+        error.header.extend([8, 0, 2, 0, 7, 0, 0, 0]);
+        error.header.extend([18, 0, 1, 0]);
+        error.header.extend(b"No such table\0\0\0");
+        assert_eq!(
+            refused(&error).to_string(),
+            "the kernel refused: Invalid argument: No such table"
+        );
+    }
 }

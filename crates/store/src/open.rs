@@ -15,7 +15,7 @@ use crate::{
 pub struct Options {
     /// `/var/lib/berth`; made where it is missing.
     pub directory: PathBuf,
-    /// Tells which tombstones have expired.
+    /// Tells which rows have expired.
     pub clock: Arc<dyn Clock>,
     /// Bytes that must be free for a new attachment to be recorded.
     pub reserve: u64,

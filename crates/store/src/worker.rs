@@ -1,6 +1,6 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use berth_core::ports::{Change, StoreError, Tombstone};
+use berth_core::ports::{Change, StoreError};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     ledger::{CommitError, Ledger},
     lock::Lock,
     recover::Recovered,
-    row::{self, Record},
+    row::Record,
     store::{Answer, Request, Shared, lock},
     tree::{Tree, Writes},
 };
@@ -21,7 +21,7 @@ use crate::{
 /// Requests that share one commit at most, so that the first of them does not wait for ever.
 const LARGEST_BATCH: usize = 512;
 
-/// Expired tombstones that one commit takes along.
+/// Expired rows that one commit takes along.
 const LARGEST_PURGE: usize = 256;
 
 /// The one thread that writes.
@@ -60,8 +60,15 @@ impl Worker {
     ) -> Self {
         let mut expiries = Expiries::default();
         let (boot, now) = (options.clock.boot_id(), options.clock.now());
-        for tombstone in &recovered.loaded.tombstones {
-            expiries.put(tombstone.row_key().into_bytes(), tombstone, boot, now);
+        let loaded = &recovered.loaded;
+        for it in &loaded.tombstones {
+            expiries.put(Tree::Tombstones, it.row_key().into_bytes(), &it.expires, boot, now);
+        }
+        for it in &loaded.cooling {
+            expiries.put(Tree::Cooling, it.row_key().into_bytes(), &it.deadline, boot, now);
+        }
+        for it in &loaded.reservations {
+            expiries.put(Tree::Reservations, it.row_key().into_bytes(), &it.deadline, boot, now);
         }
         let database_path = directory.database();
         let exporter =
@@ -161,27 +168,21 @@ impl Worker {
         let mut took = None;
         if !writes.is_empty() || settle {
             let now = self.options.clock.now();
-            for key in self.expiries.due(now, LARGEST_PURGE) {
-                writes.entry((Tree::Tombstones, key)).or_insert(None);
+            for name in self.expiries.due(now, LARGEST_PURGE) {
+                writes.entry(name).or_insert(None);
             }
             took = Some(self.ledger.commit(writes.clone(), Some(self.options.clock.boot_id()))?);
-            self.note_tombstones(&writes);
+            self.note_deadlines(&writes);
             self.exporter.want();
         }
         Self::count(units.len(), took, shared);
         Ok(outcomes)
     }
 
-    fn note_tombstones(&mut self, writes: &Writes) {
+    fn note_deadlines(&mut self, writes: &Writes) {
         let (boot, now) = (self.options.clock.boot_id(), self.options.clock.now());
         for ((tree, key), value) in writes {
-            if *tree != Tree::Tombstones {
-                continue;
-            }
-            match value.as_deref().map(row::decode::<Tombstone>) {
-                Some(Ok(tombstone)) => self.expiries.put(key.clone(), &tombstone, boot, now),
-                Some(Err(_)) | None => self.expiries.remove(key),
-            }
+            self.expiries.note(*tree, key, value.as_deref(), boot, now);
         }
     }
 

@@ -33,6 +33,8 @@ pub struct State {
     pub records: BTreeMap<AttachmentKey, Record>,
     pub tombstones: BTreeMap<AttachmentKey, ProcessStart>,
     pub allocations: Vec<v1::AllocIpRequest>,
+    /// `grpc-timeout` of each allocation.
+    pub deadlines: Vec<Option<String>>,
     pub commits: Vec<v1::CommitIpRequest>,
     pub releases: Vec<v1::ReleaseIpRequest>,
     pub collections: Vec<v1::RunGcRequest>,
@@ -128,8 +130,11 @@ impl Ipam for Handler {
         &self,
         request: Request<v1::AllocIpRequest>,
     ) -> Result<Response<v1::AllocIpReply>, Status> {
+        let deadline = request.metadata().get("grpc-timeout");
+        let deadline = deadline.map(|it| it.to_str().unwrap().to_owned());
         let request = request.into_inner();
         let mut state = self.state("AllocIP")?;
+        state.deadlines.push(deadline);
         state.allocations.push(request.clone());
         let key = berth_proto::key(request.key).map_err(bad)?;
         let process = berth_proto::process_start(request.process_start).map_err(bad)?;

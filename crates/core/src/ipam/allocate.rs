@@ -167,6 +167,10 @@ impl Ipam {
         if same_life {
             // Two calls of one life may come in any order: the record keeps the later start.
             attachment.created = existing.created;
+            // What stands already is not the repeated call's to take down when it fails.
+            if matches!(existing.state, AttachmentState::Committed { .. }) {
+                attachment.state = existing.state.clone();
+            }
             if attachment.started.is_before(&existing.started) {
                 attachment.started = existing.started.clone();
             }

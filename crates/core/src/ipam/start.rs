@@ -22,6 +22,7 @@ use crate::{
     reaper::{ReaperParts, reaper},
     sweep::Sweeper,
     turn::Turns,
+    vital::vital,
 };
 
 /// What the daemon wires together.
@@ -77,7 +78,7 @@ pub async fn start(
 
     let (pool, task) =
         pool_task(pool, Arc::clone(&parts.source), Arc::clone(&parts.clock), stop.clone());
-    tasks.spawn(task);
+    tasks.spawn(vital(task));
     let (reaper, task) = reaper(
         ReaperParts {
             host: Arc::clone(&parts.host),
@@ -86,7 +87,7 @@ pub async fn start(
         },
         stop.clone(),
     );
-    tasks.spawn(task);
+    tasks.spawn(vital(task));
 
     let (events, _) = broadcast::channel(CHANGES_KEPT);
     let sweeper = Sweeper::new(parts.settings.gc_grace, parts.settings.gc_looks_apart);

@@ -13,8 +13,10 @@ use model::{World, key, pod};
 async fn the_same_key_gets_the_same_answer() {
     let world = World::new().start().await;
     let first = world.add("c1", "web-0", 1).await.unwrap();
+    world.commit("c1", 1).await.unwrap();
     let again = world.add("c1", "web-0", 2).await.unwrap();
     assert_eq!(first.resource, again.resource);
+    assert!(matches!(again.state, AttachmentState::Committed { .. }), "it stands already");
     assert_eq!(world.records().len(), 1);
 }
 
@@ -187,7 +189,7 @@ async fn a_process_of_another_boot_or_from_the_future_gets_no_special_treatment(
     world.advance(1).await;
     world.del("c1", u64::MAX).await.unwrap();
     world.advance(1).await;
-    world.add("c1", "web-0", 1_500_000_000).await.unwrap();
+    world.add("c1", "web-0", 1_001_500_000_000).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

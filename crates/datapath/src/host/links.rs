@@ -3,7 +3,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use berth_types::{HostPrefix, InterfaceName, ifb_name};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage};
 use netlink_packet_route::{
-    AddressFamily, RouteNetlinkMessage, link::LinkAttribute, link::LinkMessage,
+    AddressFamily, RouteNetlinkMessage,
+    link::{LinkAttribute, LinkMessage},
 };
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
@@ -34,6 +35,7 @@ pub(super) fn host_interface(prefix: &HostPrefix, link: &LinkSeen) -> Option<Int
     name.starts_with(prefix.as_str()).then(|| name.parse().ok())?
 }
 
+/// Goes on after a failure, and answers the first; else the interfaces of what was there.
 pub(super) async fn unhook(
     netlink: &Netlink,
     links: &[InterfaceName],
@@ -42,20 +44,38 @@ pub(super) async fn unhook(
     let mut were_there = BTreeSet::new();
     for link in links {
         for name in [link, &ifb_name(link)] {
-            let message = message::unhook(Link::Name(name));
-            match netlink.change(message, 0).await {
-                Ok(_) => {
+            match unhook_named(netlink, name).await {
+                Ok(true) => {
                     were_there.insert(link.clone());
                 }
-                Err(err) if err.errno() == Some(Errno::ENODEV) => (),
-                Err(err) => {
-                    let failed = HostError::Unhook { link: name.clone(), source: err };
-                    first = first.and(Err(failed));
-                }
+                Ok(false) => (),
+                Err(err) => first = first.and(Err(err)),
             }
         }
     }
     first.map(|()| were_there)
+}
+
+/// It looks before it acts: where an ADD failed because its name was taken, what has the name is
+/// not ours.
+async fn unhook_named(netlink: &Netlink, name: &InterfaceName) -> Result<bool, HostError> {
+    let failed = |source| HostError::Unhook { link: name.clone(), source };
+    let found = netlink.get(message::get_link(Link::Name(name))).await.map_err(failed)?;
+    match found.as_ref().and_then(seen::link).filter(LinkSeen::is_live) {
+        Some(found) => unhook_one(netlink, &found).await.map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// By index: the name may be a successor's in a moment.
+async fn unhook_one(netlink: &Netlink, link: &LinkSeen) -> Result<(), HostError> {
+    match netlink.change(message::unhook(link.index), 0).await {
+        Err(err) if err.errno() != Some(Errno::ENODEV) => {
+            let link = link.name.parse().expect("links of ours have valid names");
+            Err(HostError::Unhook { link, source: err })
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) async fn reap(
@@ -88,8 +108,9 @@ pub(super) async fn reap(
     if left.is_empty() { Ok(()) } else { Err(HostError::StillThere(left)) }
 }
 
-/// Whether there was something to unhook: one of `links`, by its index, if it is still what
-/// carries one of `addresses`; and an ifb whose pair is gone.
+/// Whether there was something to unhook: one of `links`, by its index, if a route of ours still
+/// leads to it for one of `addresses`, even if somebody took our mark off it; and an ifb whose
+/// pair is gone.
 async fn unhook_leftovers(
     netlink: &Netlink,
     links: &[InterfaceName],
@@ -97,11 +118,11 @@ async fn unhook_leftovers(
     found: &[LinkSeen],
 ) -> Result<bool, HostError> {
     let named =
-        |name: &InterfaceName| found.iter().find(|link| link.is_named(name) && link.is_live());
+        |name: &InterfaceName| found.iter().find(|link| link.is_named(name) && !link.is_unhooked());
     let mut leftovers = Vec::new();
     for name in links {
-        let ifb = named(&ifb_name(name));
-        match named(name) {
+        let ifb = named(&ifb_name(name)).filter(|link| link.is_live());
+        match named(name).filter(|link| link.kind == LinkKind::Veth) {
             Some(pair) if carries(netlink, pair.index, addresses).await? => {
                 leftovers.push(pair);
                 leftovers.extend(ifb);
@@ -111,13 +132,7 @@ async fn unhook_leftovers(
         }
     }
     for link in &leftovers {
-        match netlink.change(message::unhook(Link::Index(link.index)), 0).await {
-            Err(err) if err.errno() != Some(Errno::ENODEV) => {
-                let link = link.name.parse().expect("found by a valid name");
-                return Err(HostError::Unhook { link, source: err });
-            }
-            _ => (),
-        }
+        unhook_one(netlink, link).await?;
     }
     Ok(!leftovers.is_empty())
 }
@@ -127,10 +142,8 @@ async fn carries(netlink: &Netlink, index: u32, addresses: &[IpAddr]) -> Result<
         let dump = message::dump_routes(family, Some(index));
         let routes = netlink.dump(&dump).await;
         let routes = routes.map_err(|source| HostError::Read { what: "routes", source })?;
-        let mut routes = routes.iter().filter_map(seen::route);
-        if routes
-            .any(|route| addresses.iter().any(|a| route.to.addr() == *a && route.to == (*a).into()))
-        {
+        let mut routes = routes.iter().filter_map(seen::route).filter(|route| route.ours);
+        if routes.any(|route| addresses.iter().any(|address| route.to == (*address).into())) {
             return Ok(true);
         }
     }

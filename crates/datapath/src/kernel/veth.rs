@@ -109,13 +109,20 @@ impl Kernel {
     ) -> Result<Outcome, NetError> {
         let mut attempt = 1;
         loop {
-            match self.change(Side::Host, message::new_ifb(link, mtu), CREATE).await {
-                Ok(_) => return Ok(Outcome::Changed),
+            let message = message::new_ifb(link, mtu);
+            match self.change(Side::Host, message, CREATE | NLM_F_ECHO).await {
+                Ok(echo) => {
+                    if let Some(made) = echo.iter().find_map(seen::link) {
+                        self.indexes.insert((Side::Host, link.clone()), made.index);
+                    }
+                    return Ok(Outcome::Changed);
+                }
                 Err(err) if err.errno() == Some(Errno::EEXIST) && attempt < ATTEMPTS => {
                     match self.sides.find(Side::Host, Link::Name(link)).await? {
                         // Left by a life of this attachment whose pair died with its namespace,
                         // if the pair is new: then it is the new pair's now.
                         Some(found) if found.is_live() && found.kind == LinkKind::Ifb => {
+                            self.indexes.insert((Side::Host, link.clone()), found.index);
                             return Ok(self.pair);
                         }
                         // The reaper may delete it at any moment.

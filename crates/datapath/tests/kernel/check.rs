@@ -32,7 +32,9 @@ fn every_part_that_is_taken_away_is_named() {
         let host = pod.host().to_string();
         let ifb = ifb_name(pod.host());
         let mac = pod.conf.host_mac;
-        // Everything beside it stays, so that each is found for itself.
+        // Everything beside it stays, so that each is found for itself. With its last IPv4 address
+        // a link would lose its routes.
+        pod.ip("addr add 192.0.2.99/32 dev eth0");
         let cases = [
             (
                 "ip -n p1 route del default".to_owned(),

@@ -1,9 +1,12 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    os::unix::fs::MetadataExt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use berth_datapath::{Host, NetnsError, PodNetns, identify};
+use berth_datapath::{Host, NetnsError, PodNetns, check, identify};
 use berth_testkit::{in_netns, ip, run};
 use berth_types::HostPrefix;
 use nix::sched::{CloneFlags, setns};
@@ -118,22 +121,35 @@ fn a_list_is_whole_while_links_come_and_go() {
 }
 
 #[test]
-fn no_descriptor_is_left_open() {
+fn nothing_of_ours_stays_in_a_namespace() {
     in_netns(|| async {
         let pod = Pod::new(1);
-        let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-        for _ in 0..3 {
-            pod.attach().await.undo().await.unwrap();
+        let id = pod.netns.id();
+        let is_in = |entry: &std::fs::DirEntry, below: &str| {
+            let found = std::fs::metadata(format!("{}{below}", entry.path().display()));
+            found.is_ok_and(|found| found.dev() == id.device && found.ino() == id.inode)
+        };
+        let count = |directory: &str, below: &str| {
+            let entries = std::fs::read_dir(directory).unwrap();
+            entries.filter_map(Result::ok).filter(|entry| is_in(entry, below)).count()
+        };
+        let descriptors = || count("/proc/self/fd", "");
+        let threads = || count("/proc/self/task", "/ns/net");
+        assert_eq!(descriptors(), 1);
+
+        let attached = pod.attach().await;
+        assert_eq!((descriptors(), threads()), (2, 1));
+        drop(attached);
+        identify(&path("p1")).unwrap();
+        PodNetns::open(&path("p1")).unwrap();
+        check(&pod.netns, &pod.conf, None).await.unwrap();
+        drop(pod);
+        for _ in 0..500 {
+            if descriptors() + threads() == 0 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
-        // Connections are closed by tasks of their own, and other tests run beside this one.
-        let mut least = usize::MAX;
-        let before = count();
-        for _ in 0..100 {
-            identify(&path("p1")).unwrap();
-            identify(&path("no")).unwrap_err();
-            identify(std::path::Path::new("/dev/null")).unwrap_err();
-            least = least.min(count());
-        }
-        assert!(least < before + 90, "{least} {before}");
+        panic!("{} descriptors and {} threads are left", descriptors(), threads());
     });
 }

@@ -81,6 +81,20 @@ fn what_was_never_unhooked_goes_if_it_carries_the_address_and_stays_if_not() {
 }
 
 #[test]
+fn a_link_whose_mark_somebody_took_goes_all_the_same() {
+    in_netns(|| async {
+        let host = open();
+        let pod = pods(2..=2).await.remove(0);
+        let name = pod.host().clone();
+        ip(&format!("link set {name} group default"));
+        assert!(!host.wired().await.unwrap()[name.as_str()].marked);
+        host.unhook(std::slice::from_ref(&name)).await.unwrap();
+        host.reap(std::slice::from_ref(&name), &pod.addresses()).await.unwrap();
+        assert!(!ip("link").contains(name.as_str()));
+    });
+}
+
+#[test]
 fn an_ifb_whose_pair_died_with_its_namespace_is_listed_and_goes() {
     in_netns(|| async {
         let host = open();

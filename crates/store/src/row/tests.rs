@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use berth_core::ports::{IntentId, IntentKind, Unwiring};
+use berth_core::ports::{Former, IntentId, IntentKind, Unwiring};
 use berth_types::{
     AddressSet, AttachmentState, Bandwidth, BootTime, Deadline, InterfaceFacts, Netns, NetnsId,
     PodIdentity, ProcessStart, Resource, WiredFacts,
@@ -60,6 +60,7 @@ fn committed() -> Attachment {
         pod_mac: "02:00:00:00:00:02".parse().unwrap(),
         mtu: 1500,
         bandwidth: Bandwidth { ingress: Some(125_000), egress: None },
+        sticky_seconds: None,
     }
 }
 
@@ -86,6 +87,8 @@ fn check<T: Record + PartialEq + std::fmt::Debug>(record: &T, row_key: &str, gol
 fn attachment_rows_are_read_for_ever() {
     check(&committed(), "net/c1/eth0", include_str!("golden/attachment-committed.json"));
     check(&bound(), "net/c1/eth0", include_str!("golden/attachment-bound.json"));
+    let sticky = Attachment { sticky_seconds: Some(300), ..bound() };
+    check(&sticky, "net/c1/eth0", include_str!("golden/attachment-sticky.json"));
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn journal_rows_are_read_for_ever() {
     let unwire = Unwiring {
         key: key(),
         host_interface: "bth0".parse().unwrap(),
-        resource: resource().id,
+        resource: Some(resource().id),
         addresses: resource().addresses,
     };
     let intent =
@@ -110,8 +113,11 @@ fn journal_rows_are_read_for_ever() {
 
 #[test]
 fn cooling_reservation_and_tombstone_rows_are_read_for_ever() {
-    let cooling = Cooling { resource: resource(), deadline: deadline() };
+    let cooling = Cooling { resource: resource(), deadline: deadline(), former: None };
     check(&cooling, "10.0.0.7,fd00::7", include_str!("golden/cooling.json"));
+    let former = Some(Former { key: key(), pod: Some(pod()) });
+    let of_someone = Cooling { former, ..cooling };
+    check(&of_someone, "10.0.0.7,fd00::7", include_str!("golden/cooling-former.json"));
     let reserved = Reserved { pod: pod(), resource: resource(), deadline: deadline() };
     check(&reserved, "default/web-0", include_str!("golden/reservation.json"));
     let tombstone = Tombstone { key: key(), deleted_by: start(), expires: deadline() };

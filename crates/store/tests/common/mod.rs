@@ -90,6 +90,7 @@ pub fn attachment(slot: u16, mark: u32) -> Attachment {
         pod_mac: "02:00:00:00:00:02".parse().unwrap(),
         mtu: mark,
         bandwidth: Bandwidth::default(),
+        sticky_seconds: None,
     }
 }
 
@@ -100,7 +101,7 @@ pub fn tombstone(slot: u16, life: Duration) -> Tombstone {
 
 pub fn cooling(slot: u16) -> Cooling {
     let deadline = Deadline::new(start().boot_id, BootTime::from_nanos(1), Duration::from_secs(30));
-    Cooling { resource: resource(slot), deadline }
+    Cooling { resource: resource(slot), deadline, former: None }
 }
 
 pub fn put(slot: u16, mark: u32) -> Change {
@@ -109,11 +110,7 @@ pub fn put(slot: u16, mark: u32) -> Change {
 
 /// One life as the core writes it: an allocation ends the rest of the address.
 pub fn allocate(slot: u16, mark: u32) -> Vec<Change> {
-    vec![
-        put(slot, mark),
-        Change::RemoveCooling(resource(slot).id),
-        Change::RemoveTombstone(key(slot)),
-    ]
+    vec![put(slot, mark), Change::RemoveCooling(resource(slot).id)]
 }
 
 pub fn release(slot: u16) -> Vec<Change> {

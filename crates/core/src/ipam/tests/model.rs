@@ -286,8 +286,9 @@ impl Source for Counting {
 struct ModelClock(time::Instant, BootId);
 
 impl Clock for ModelClock {
+    /// The world begins 1,000 s after the boot, later than any process start of the tests.
     fn now(&self) -> BootTime {
-        BootTime::default() + self.0.elapsed()
+        BootTime::default() + Duration::from_secs(1000) + self.0.elapsed()
     }
 
     fn boot_id(&self) -> &BootId {
