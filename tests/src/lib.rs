@@ -17,6 +17,7 @@ mod containerd;
 mod daemon;
 mod image;
 mod kernel;
+mod mounts;
 mod node;
 mod plugin;
 mod pod;

@@ -11,7 +11,9 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tonic::transport::Channel;
 
-use crate::{Answer, Call, Daemon, Pod, Snapshot, binary, daemon, eventually};
+use crate::{
+    Answer, Call, Daemon, Pod, Snapshot, binary, daemon, eventually, mounts::unmount_below,
+};
 
 /// What differs from the defaults.
 #[derive(Debug, Clone, Default)]
@@ -251,5 +253,15 @@ impl Node {
         let pods = self.ctl("pods");
         assert_eq!(pods, json!([]), "records are left");
         before.wait_until_again();
+    }
+}
+
+impl Drop for Node {
+    /// A directory that something is mounted on cannot be removed.
+    fn drop(&mut self) {
+        self.daemon = None;
+        for place in [self.directory.path(), Path::new("/var/lib/berth")] {
+            unmount_below(place);
+        }
     }
 }

@@ -5,9 +5,8 @@ use std::{
 };
 
 use crate::{
-    Recorder,
-    containerd::{remove_control_groups, unmount_below},
-    image,
+    Recorder, image,
+    mounts::{remove_control_groups, unmount_below},
 };
 
 /// Debian's podman with its CNI backend, all of its state in a directory of its own.

@@ -33,12 +33,17 @@ impl Steps {
     }
 
     pub(crate) fn run(&mut self, title: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.number += 1;
-        println!("\n=== {}/{} {title}", self.number, self.total);
         let stopwatch = Stopwatch::start();
-        work().with_context(|| format!("step {}/{} ({title})", self.number, self.total))?;
+        self.last(title, work)?;
         println!("--- {title}: ok, {:.1} s", stopwatch.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// A step that has the last word: nothing is printed after it where it succeeds.
+    pub(crate) fn last(&mut self, title: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.number += 1;
+        println!("\n=== {}/{} {title}", self.number, self.total);
+        work().with_context(|| format!("step {}/{} ({title})", self.number, self.total))
     }
 }
 
