@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use serde_json::Value;
 
-use crate::Config;
+use crate::{Config, config::read_text};
 
 const BUILT_IN: &str = include_str!("../../../cni-conf/10-berth.conflist");
 
@@ -23,8 +23,9 @@ pub(crate) enum ConflistError {
 pub(crate) fn install(config: &Config) -> Result<(), ConflistError> {
     let Some(path) = &config.conflist else { return Ok(()) };
     let text = match &config.conflist_source {
-        Some(source) => std::fs::read_to_string(source)
-            .map_err(|err| ConflistError::Source(source.clone(), err))?,
+        Some(source) => {
+            read_text(source).map_err(|err| ConflistError::Source(source.clone(), err))?
+        }
         None => BUILT_IN.to_owned(),
     };
     let bytes = adapted(&text, config)?;

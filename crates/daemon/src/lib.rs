@@ -6,6 +6,7 @@
 mod clock;
 mod config;
 mod conflist;
+mod connections;
 mod gc;
 mod host;
 mod namespaces;

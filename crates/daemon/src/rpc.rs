@@ -11,7 +11,7 @@ use berth_core::Ipam;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 
-use crate::config::Loaded;
+use crate::{config::Loaded, connections};
 
 /// What the three services share.
 #[derive(Debug, Clone)]
@@ -22,8 +22,11 @@ pub(crate) struct Service {
     stop: CancellationToken,
 }
 
+/// Characters of a reason that are kept.
+const LONGEST_REASON: usize = 256;
+
 /// The longest a call may take: as long as the plugin ever waits.
-const LONGEST_CALL: Duration = Duration::from_secs(110);
+pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(110);
 
 impl Service {
     pub(crate) fn new(
@@ -75,12 +78,16 @@ fn parse_timeout(text: &str) -> Option<Duration> {
 /// The socket is root's alone; this holds where somebody changed its mode.
 fn require_root<T>(request: &Request<T>) -> Result<(), Status> {
     let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-    let own = nix::unistd::geteuid().as_raw();
     match peer {
-        Some(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
+        Some(peer) if connections::has_rights(&peer) => Ok(()),
         Some(peer) => Err(status::not_allowed(format!("user {} may not do this", peer.uid()))),
         None => Err(status::not_allowed("the caller is not known".into())),
     }
+}
+
+/// For the server as a whole: who has no rights is told so before a byte of a message is read.
+pub(crate) fn admit(request: Request<()>) -> Result<Request<()>, Status> {
+    require_root(&request).map(|()| request)
 }
 
 #[cfg(test)]
