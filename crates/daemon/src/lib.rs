@@ -7,6 +7,8 @@ mod clock;
 mod config;
 mod conflist;
 mod connections;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod gc;
 mod host;
 mod namespaces;

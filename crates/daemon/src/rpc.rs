@@ -54,6 +54,17 @@ impl Service {
     }
 }
 
+/// Whether the fuzzer's requests are taken or refused, they are without a panic.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_allocate(request: berth_proto::v1::AllocIpRequest) {
+    let _ = ipam::allocate_request(request, LONGEST_CALL);
+}
+
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_gc(request: berth_proto::v1::RunGcRequest) {
+    let _ = admin::gc_request(request);
+}
+
 /// How long the caller waits: the `grpc-timeout` header, at most [`LONGEST_CALL`].
 fn limit<T>(request: &Request<T>) -> Duration {
     let header = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
@@ -61,7 +72,7 @@ fn limit<T>(request: &Request<T>) -> Duration {
 }
 
 /// At most 8 digits and a unit (gRPC over HTTP/2, "Timeout").
-fn parse_timeout(text: &str) -> Option<Duration> {
+pub(crate) fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let count: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
     match unit {

@@ -12,6 +12,8 @@ use std::{
 use berth_core::{Ipam, Release, ReleaseError};
 use berth_types::{SpooledRelease, chain, one_line};
 use file::Unreadable;
+#[cfg(feature = "fuzz")]
+pub(crate) use file::parse;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::io::{Interest, unix::AsyncFd};
 

@@ -12,7 +12,7 @@ fn bad(err: BadRequest) -> Status {
     status::bad_request(&err)
 }
 
-fn gc_request(request: v1::RunGcRequest) -> Result<GcRequest, BadRequest> {
+pub(super) fn gc_request(request: v1::RunGcRequest) -> Result<GcRequest, BadRequest> {
     let runtime = match request.runtime {
         None => None,
         Some(list) => {

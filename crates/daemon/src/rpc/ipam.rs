@@ -16,7 +16,10 @@ fn bad(err: BadRequest) -> Status {
     status::bad_request(&err)
 }
 
-fn allocate_request(request: v1::AllocIpRequest, limit: Duration) -> Result<Allocate, BadRequest> {
+pub(super) fn allocate_request(
+    request: v1::AllocIpRequest,
+    limit: Duration,
+) -> Result<Allocate, BadRequest> {
     if request.netns.is_empty() {
         return Err(BadRequest::Missing("netns"));
     }
