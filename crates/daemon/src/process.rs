@@ -25,7 +25,8 @@ use tracing::{error, info, warn};
 use crate::{
     Config, LoadedConfig,
     clock::{BootClock, ClockError},
-    conflist, connections, gc,
+    conflist::{self, ConflistError},
+    connections, gc,
     host::KernelHost,
     namespaces::HostNamespaces,
     rpc::{self, Service},
@@ -48,6 +49,8 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error("cannot rebuild what was")]
     Start(#[from] StartError),
+    #[error(transparent)]
+    Conflist(#[from] ConflistError),
     #[error("cannot open the spool {path:?}")]
     Spool { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -82,6 +85,9 @@ const LARGEST_HEADERS: u32 = 16 * 1024;
 /// A call that is not there whole after this will never be; the calls themselves end before.
 const SLOWEST_CALL: Duration = rpc::LONGEST_CALL.saturating_add(Duration::from_secs(10));
 
+/// The pause before a conflist that could not be written is tried again.
+const CONFLIST_RETRY: Duration = Duration::from_secs(30);
+
 /// A peer that stopped reading is cut off after this, so that it does not keep its place.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
 
@@ -92,6 +98,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Runs until SIGTERM or SIGINT, or until the store fails.
 pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let config = with_families_of_kernel(loaded.config.clone());
+    conflist::check(&config)?;
     let clock: Arc<dyn Clock> = Arc::new(BootClock::open()?);
     let (store, found) = open_store(&config, Arc::clone(&clock))?;
     let store = Arc::new(store);
@@ -112,7 +119,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
         store: Arc::clone(&store) as _,
         source,
         host: Arc::new(KernelHost(host)),
-        namespaces: Arc::new(HostNamespaces),
+        namespaces: Arc::new(HostNamespaces::new()),
         pods: Arc::new(StaticPods),
         clock,
         settings,
@@ -240,6 +247,7 @@ async fn serve(
             stop.clone().cancelled_owned(),
         );
     announce(config);
+    requests.spawn(install_conflist(config.clone(), stop.clone()));
 
     let mut broken = store.failed();
     let failed = async move {
@@ -259,6 +267,9 @@ async fn serve(
         ipam.begin_stop();
         watchdog::stopping(config.stop_grace);
         health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        health.set_not_serving::<v1::ipam_server::IpamServer<Service>>().await;
+        health.set_not_serving::<v1::inspect_server::InspectServer<Service>>().await;
+        health.set_not_serving::<v1::admin_server::AdminServer<Service>>().await;
         stop.cancel();
         ended
     };
@@ -305,12 +316,19 @@ fn announce(config: &Config) {
             warn!(%err, "cannot note that the daemon has served: STATUS has no grace");
         }
     }
-    match conflist::install(config) {
-        Ok(()) => (),
-        Err(err) => error!(err = %chain(&err), "cannot install the conflist"),
-    }
     watchdog::notify(&[NotifyState::Ready]);
     info!(socket = %config.socket.display(), "serving");
+}
+
+/// Until it stands there: without it the runtime does not know of us.
+async fn install_conflist(config: Config, stop: CancellationToken) {
+    while let Err(err) = conflist::install(&config) {
+        error!(err = %chain(&err), "cannot install the conflist, trying again");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = time::sleep(CONFLIST_RETRY) => (),
+        }
+    }
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -95,9 +95,9 @@ fn values_at_the_ends_of_what_is_allowed_are_lived_with() {
     }
 }
 
-/// The daemon serves all the same, and says that no runtime will know of it.
+/// Before anything is served: a runtime would never know of the node.
 #[test]
-fn a_network_list_that_is_none_is_not_installed() {
+fn a_network_list_that_is_none_is_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let deep = format!("{{\"plugins\":{}{}}}", "[".repeat(1000), "]".repeat(1000));
     let documents: [&[u8]; 5] = [b"", b"[]", b"{\"plugins\":{}}", b"\xff", deep.as_bytes()];
@@ -114,10 +114,10 @@ fn a_network_list_that_is_none_is_not_installed() {
     for source in sources {
         let target = directory.path().join("10-berth.conflist");
         let list: Value = json!({"path": target, "source": source});
-        Node::with(NodeOptions::config(json!({"cni_conf": list})), move |node| {
+        Node::stopped(NodeOptions::config(json!({"cni_conf": list})), move |node| {
+            assert!(!node.spawn().wait().success(), "{source:?}");
             assert!(!target.exists(), "{source:?} was installed");
-            assert!(node.log().contains("cannot install the conflist"), "{}", node.log());
-            node.add(&Pod::new()).result();
+            assert!(node.log().contains("`cni_conf.source`: "), "{source:?}: {}", node.log());
         });
     }
 }

@@ -155,9 +155,10 @@ impl IpStack {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let span = humantime::parse_duration(&text).map_err(|err| {
+        let span = humantime::parse_duration(&text).map_err(|_| {
             de::Error::custom(format!(
-                "{text:?}: {err}; allowed: a number with a unit, such as 500ms, 30s, 2m or 1h"
+                "{text:?} is not a duration; allowed: a number with a unit, such as 500ms, 30s, \
+                 2m or 1h"
             ))
         })?;
         if span > LONGEST_SPAN {
