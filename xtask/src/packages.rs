@@ -10,7 +10,7 @@ pub(crate) const DEMO: &[&str] = &["iproute2", "iputils-ping", "nftables"];
 
 /// Debian packages of the tests beside [`DEMO`]: real runtimes with the reference plugins, the
 /// image they run, file systems to cut the power of, proof by trace, the program of others that
-/// speaks gRPC to the daemon, and the one that judges our units.
+/// speaks gRPC to the daemon, the one that judges our units, and the compiler of libFuzzer.
 const TESTS: &[&str] = &[
     "containerd",
     "runc",
@@ -24,6 +24,7 @@ const TESTS: &[&str] = &[
     "strace",
     "python3-venv",
     "systemd",
+    "g++",
 ];
 
 /// The release that the tests were written with; a newer one may know checks we do not pass.

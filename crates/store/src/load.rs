@@ -5,6 +5,7 @@ use std::{
 
 use berth_core::ports::{Loaded, SetAside};
 use berth_types::{Attachment, AttachmentKey};
+use serde_json::value::RawValue;
 
 use crate::{
     batch::Remains,
@@ -38,6 +39,7 @@ pub(crate) fn read(rows: &Rows) -> Result<Contents, RowError> {
         attachments.insert(attachment.key.clone(), attachment);
     }
     let index = reader.index(&mut attachments)?;
+    reader.keep(Tree::Pods)?;
     let loaded = Loaded {
         attachments: attachments.values().cloned().collect(),
         tombstones: reader.take(|_| ())?,
@@ -78,6 +80,23 @@ impl Reader<'_> {
             }
         }
         Ok(taken)
+    }
+
+    /// Rows that nobody reads yet. Those that no export can carry are set aside, or every export
+    /// from then on would fail.
+    fn keep(&mut self, tree: Tree) -> Result<(), RowError> {
+        let rows = self.rows;
+        for (place, bytes) in
+            rows.range((tree, Vec::new())..).take_while(|((it, _), _)| *it == tree)
+        {
+            let text = std::str::from_utf8(&place.1);
+            if let Err(err) = serde_json::from_slice::<&RawValue>(bytes) {
+                self.set_aside(place.clone(), bytes, RowError::Envelope(err).to_string())?;
+            } else if text.is_err() {
+                self.set_aside(place.clone(), bytes, "its key is not text".to_owned())?;
+            }
+        }
+        Ok(())
     }
 
     fn set_aside(&mut self, place: Place, bytes: &[u8], problem: String) -> Result<(), RowError> {

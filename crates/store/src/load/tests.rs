@@ -162,3 +162,21 @@ fn rows_of_every_tree_are_set_aside_one_by_one() {
         BTreeSet::from([address(9), "fd00::9".parse().unwrap()])
     );
 }
+
+#[test]
+fn what_would_end_every_export_is_set_aside_even_where_nobody_reads_it() {
+    let mut rows = rows(&[attachment("c1", 1)]);
+    rows.insert((Tree::Pods, b"shop/web".to_vec()), b"{\"later\":1}".to_vec());
+    rows.insert((Tree::Pods, b"shop/\xff".to_vec()), b"{}".to_vec());
+    rows.insert((Tree::Pods, b"shop/db".to_vec()), b"garbage".to_vec());
+    let contents = read_repaired(rows.clone());
+    assert_eq!(contents.loaded.set_aside.len(), 2);
+    for (place, value) in contents.repairs {
+        match value {
+            Some(bytes) => _ = rows.insert(place, bytes),
+            None => _ = rows.remove(&place),
+        }
+    }
+    assert!(rows.contains_key(&(Tree::Pods, b"shop/web".to_vec())));
+    crate::export::write(&row::State::default(), &rows).unwrap();
+}
