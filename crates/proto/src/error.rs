@@ -94,3 +94,17 @@ impl BadRequest {
         Self::Field { field, problem: problem.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_documented_and_read_back() {
+        let documented = include_str!("../../../docs/errors.md");
+        for reason in Reason::ALL {
+            assert_eq!(Reason::parse(reason.as_str()), Some(reason));
+            assert!(documented.contains(reason.as_str()), "{reason} is not in docs/errors.md");
+        }
+    }
+}

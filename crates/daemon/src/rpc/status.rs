@@ -47,7 +47,7 @@ fn busy() -> Wire {
 
 fn store(err: &StoreError) -> Wire {
     match err {
-        StoreError::DiskFull { .. } => wire(Code::Unavailable, Reason::DiskFull, Some(RETRY)),
+        StoreError::DiskFull { .. } => wire(Code::ResourceExhausted, Reason::DiskFull, Some(RETRY)),
         // The process ends over it and starts again, and that mends it.
         StoreError::Broken(_) | StoreError::Stopped => {
             wire(Code::Unavailable, Reason::StoreFailed, Some(AFTER_RESTART))
