@@ -106,13 +106,17 @@ impl Sweeper {
         if evidence.age < self.grace {
             return Some("it is younger than the grace");
         }
-        match evidence.netns {
-            NetnsState::Unknown => return Some("its namespace could not be looked at"),
-            // A live namespace is a live pod, unless the host's end of its link is gone too.
-            NetnsState::Alive if evidence.link != Some(false) => {
-                return Some("its namespace is alive");
+        // A link goes with the namespace of either of its ends. While the host's is there, so is
+        // the pod's namespace, be it held open or mounted elsewhere. And without its link a live
+        // namespace is a pod no more.
+        match (evidence.link, &evidence.netns) {
+            (_, NetnsState::Unknown) => return Some("its namespace could not be looked at"),
+            (None, _) => return Some("the host's links could not be asked for"),
+            (Some(true), NetnsState::Alive) => return Some("its namespace is alive"),
+            (Some(true), NetnsState::Gone(_)) => {
+                return Some("its host link is there, so its namespace lives somewhere");
             }
-            NetnsState::Alive | NetnsState::Gone(_) => (),
+            (Some(false), NetnsState::Alive | NetnsState::Gone(_)) => (),
         }
         match evidence.pods {
             PodEvidence::InDoubt => Some("the source of pods is not in sync"),
@@ -251,6 +255,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_namespace_whose_path_is_gone_lives_while_the_hosts_end_of_its_link_is_there() {
+        let mut sweeper = Sweeper::new(GRACE, APART);
+        for (link, at) in [(Some(true), 0), (None, 60), (Some(true), 120)] {
+            for listed in [None, Some(false)] {
+                let evidence = Evidence { link, runtime_lists_it: listed, ..dead() };
+                let verdict = judge(&mut sweeper, &evidence, at);
+                assert!(matches!(verdict, Verdict::Keep { .. }), "{evidence:?}: {verdict:?}");
+            }
+        }
+        assert_eq!(judge(&mut sweeper, &dead(), 180), Verdict::Suspect { more: APART });
+    }
+
     fn any_evidence() -> impl Strategy<Value = Evidence> {
         let netns = prop_oneof![
             Just(NetnsState::Alive),
@@ -294,7 +311,7 @@ mod tests {
                 let verdict = sweeper.judge((&key(), &life(current)), &evidence, now(at), look);
                 let may_live = evidence.age < GRACE
                     || evidence.netns == NetnsState::Unknown
-                    || (evidence.netns == NetnsState::Alive && evidence.link != Some(false))
+                    || evidence.link != Some(false)
                     || matches!(evidence.pods, PodEvidence::InDoubt | PodEvidence::Alive)
                     || evidence.runtime_lists_it == Some(true);
                 if verdict == Verdict::Collect {

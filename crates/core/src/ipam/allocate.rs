@@ -96,7 +96,7 @@ impl Ipam {
         }
         // Its links have the names that the new ones get.
         self.inner.reaper.settle(&request.key).await?;
-        if let Some((predecessor, turn)) = self.predecessor(&request)? {
+        if let Some((predecessor, turn)) = self.predecessor(&request).await? {
             return self.take_over(predecessor, turn, request, netns_id).await;
         }
 
@@ -184,7 +184,10 @@ impl Ipam {
     }
 
     /// Another sandbox of the same pod whose namespace is dead, with its turn.
-    fn predecessor(&self, request: &Allocate) -> Result<Option<(Attachment, Turn)>, StoreError> {
+    async fn predecessor(
+        &self,
+        request: &Allocate,
+    ) -> Result<Option<(Attachment, Turn)>, StoreError> {
         let Some(pod) = request.pod.pod_ref() else { return Ok(None) };
         if !request.addresses.is_empty() {
             return Ok(None);
@@ -194,7 +197,7 @@ impl Ipam {
             lock(&self.inner.by_pod).get(&id).into_iter().flatten().cloned().collect();
         for key in others {
             let Some(other) = self.inner.store.attachment(&key)? else { continue };
-            if !matches!(self.netns_state(&other), NetnsState::Gone(_)) {
+            if !self.is_dead(&other).await {
                 continue;
             }
             // Whoever has its turn is releasing it: then it is not ours to take.

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
 
 use berth_types::{
     AddressSet, Attachment, AttachmentKey, BootTime, InterfaceName, NetworkName, chain,
@@ -37,6 +40,10 @@ pub enum GcError {
     Store(#[from] StoreError),
 }
 
+/// The source of pods answers from memory, or with one question to an API server. CRI-O gives a
+/// whole GC 30 s, and the plugin waits 25 s for it.
+const PODS_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
 type Links = BTreeMap<InterfaceName, HostLink>;
 
 impl Ipam {
@@ -48,7 +55,7 @@ impl Ipam {
         if let Some((network, _)) = &request.runtime {
             attachments.retain(|attachment| attachment.key.network == *network);
         }
-        let opinions = self.inner.pods.opinions(&attachments).await;
+        let opinions = self.opinions(&attachments).await;
         let links = match self.inner.host.links().await {
             Ok(links) => Some(links),
             Err(err) => {
@@ -78,6 +85,19 @@ impl Ipam {
             }
         }
         Ok(findings)
+    }
+
+    /// What the source of pods says. Whatever it does, a pass comes to its end.
+    async fn opinions(&self, attachments: &[Attachment]) -> PodOpinions {
+        let asked = self.inner.pods.opinions(attachments);
+        let opinions = tokio::time::timeout(PODS_ANSWER_WITHIN, asked).await.unwrap_or_else(|_| {
+            let limit = PODS_ANSWER_WITHIN.as_secs();
+            PodOpinions::InDoubt(format!("it has not answered within {limit} s"))
+        });
+        if let PodOpinions::InDoubt(why) = &opinions {
+            warn!(why, "the source of pods is in doubt; nothing is collected");
+        }
+        opinions
     }
 
     fn evidence(
@@ -182,6 +202,21 @@ impl Ipam {
         self.inner.host.unhook(names).await?;
         let batch: Vec<Unwiring> = names.iter().filter_map(orphan).collect();
         self.inner.host.reap(&batch).await
+    }
+
+    /// Whether nothing of the attachment can be alive. Its path may be gone while the namespace is
+    /// mounted elsewhere or held open: then the host's end of its link is still there.
+    pub(super) async fn is_dead(&self, attachment: &Attachment) -> bool {
+        if !matches!(self.netns_state(attachment), NetnsState::Gone(_)) {
+            return false;
+        }
+        match self.inner.host.links().await {
+            Ok(links) => !links.contains_key(&attachment.host_interface),
+            Err(err) => {
+                warn!(err = %chain(&err), "cannot list the host's links; they count as there");
+                false
+            }
+        }
     }
 
     /// A namespace does not outlive its boot, whatever its path and inode say.

@@ -7,7 +7,7 @@ use super::{EventKind, Ipam, allocate::unwiring};
 use crate::{
     fail_point,
     pool::SlotState,
-    ports::{Change, Cooling, Former, HostError, NetnsState, Reserved, StoreError, Unwiring},
+    ports::{Change, Cooling, Former, HostError, Reserved, StoreError, Unwiring},
     reaper::unwire_intent,
     turn::{Busy, Subject},
 };
@@ -33,7 +33,7 @@ pub struct Released {
 pub enum ReleaseError {
     #[error(transparent)]
     Busy(#[from] Busy),
-    #[error("{key} is in use: its namespace {netns:?} is alive")]
+    #[error("{key} is in use: its namespace {netns:?} is alive, there or elsewhere")]
     InUse { key: AttachmentKey, netns: std::path::PathBuf },
     #[error("cannot look at the host's links")]
     Host(#[from] HostError),
@@ -61,16 +61,12 @@ impl Ipam {
             info!("a late release of an earlier life: nothing to do");
             return Ok(Released::default());
         }
-        if request.only_if_dead && self.is_alive(&attachment) {
+        if request.only_if_dead && !self.is_dead(&attachment).await {
             let netns = attachment.netns.path;
             return Err(ReleaseError::InUse { key: request.key, netns });
         }
         self.let_go(&attachment, request.started, &request.reason, EventKind::Released).await?;
         Ok(Released { addresses: Some(attachment.resource.addresses) })
-    }
-
-    fn is_alive(&self, attachment: &Attachment) -> bool {
-        !matches!(self.netns_state(attachment), NetnsState::Gone(_))
     }
 
     /// Erases a record whose turn the caller has.
