@@ -213,7 +213,7 @@ impl Ipam {
             let Some(turn) = self.inner.turns.try_take(subject, "takeover") else { continue };
             let Some(other) = self.inner.store.attachment(&key)? else { continue };
             let has = other.resource.addresses;
-            let dead = matches!(self.netns_state(&other), NetnsState::Gone(_));
+            let dead = self.is_dead(&other).await;
             if !dead || !request.addresses.iter().all(|wanted| has.contains(wanted)) {
                 continue;
             }

@@ -8,9 +8,7 @@ use crate::{
     fail_point,
     pool::SlotState,
     pool_task::Cleared,
-    ports::{
-        Change, Cooling, Former, HostError, NetnsState, Reserved, StoreError, Tombstone, Unwiring,
-    },
+    ports::{Change, Cooling, Former, HostError, Reserved, StoreError, Tombstone, Unwiring},
     reaper::unwire_intent,
     turn::{Busy, Subject},
 };
@@ -39,7 +37,9 @@ pub struct Released {
 pub enum ReleaseError {
     #[error(transparent)]
     Busy(#[from] Busy),
-    #[error("{key} is in use: its namespace {netns:?} is alive; forced, the release cuts it off")]
+    #[error(
+        "{key} is in use: its namespace {netns:?} is alive, there or elsewhere; forced, the release cuts it off"
+    )]
     InUse { key: AttachmentKey, netns: PathBuf },
     #[error(
         "{key} has no record and a link on the host: it may be a live pod; forced, the release cuts it off"
@@ -71,7 +71,7 @@ impl Ipam {
             info!("a late release of an earlier life: nothing to do");
             return Ok(Released::default());
         }
-        if request.only_if_dead && self.is_alive(&attachment) {
+        if request.only_if_dead && !self.is_dead(&attachment).await {
             let netns = attachment.netns.path;
             return Err(ReleaseError::InUse { key: request.key, netns });
         }
@@ -95,10 +95,6 @@ impl Ipam {
     ) -> Option<Tombstone> {
         let started = started.filter(|it| it.boot_id == *self.inner.clock.boot_id())?;
         Some(self.tombstone(key, started))
-    }
-
-    fn is_alive(&self, attachment: &Attachment) -> bool {
-        !matches!(self.netns_state(attachment), NetnsState::Gone(_))
     }
 
     /// Erases a record whose turn the caller has.
