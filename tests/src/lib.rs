@@ -13,6 +13,7 @@
 
 mod address;
 mod binaries;
+mod caller;
 mod containerd;
 mod daemon;
 mod image;
@@ -29,6 +30,7 @@ mod traffic;
 
 pub use address::Addresses;
 pub use binaries::binary;
+pub use caller::{Caller, attachment_key, ipv4, process_start};
 pub use containerd::{Containerd, Sandbox};
 pub use daemon::Daemon;
 pub use kernel::Snapshot;

@@ -71,7 +71,9 @@ impl Spool {
             match read(&path) {
                 Ok(spooled) => {
                     let key = spooled.key.clone();
-                    match release(ipam, spooled).await {
+                    let released = release(ipam, spooled).await;
+                    berth_core::fail_point!("daemon::spool::released");
+                    match released {
                         Ok(()) => remove(&path),
                         Err(err) => {
                             all = false;

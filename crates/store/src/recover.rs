@@ -125,6 +125,7 @@ pub(crate) fn recover(
     for aside in &contents.loaded.set_aside {
         warn!(tree = aside.tree, key = aside.key, problem = aside.problem, "set aside a row");
     }
+    crash_point!("store::before_repair");
     ledger.commit(writes, boot_id).map_err(|err| match err {
         CommitError::Write(ref write) if is_no_space(write) => RecoverError::NoSpace,
         CommitError::Read(_)
@@ -181,6 +182,7 @@ fn replace(directory: &Directory, newest: u64) -> Result<Database, RecoverError>
         .move_database_aside(newest)
         .map_err(|source| RecoverError::io(directory.path().to_owned(), source))?;
     warn!(path = %aside.display(), "moved the database aside");
+    crash_point!("store::moved_aside");
     Database::open(&directory.database()).map_err(RecoverError::from_open)
 }
 

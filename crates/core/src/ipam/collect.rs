@@ -180,8 +180,11 @@ impl Ipam {
 
     async fn remove_links(&self, names: &[InterfaceName]) -> Result<(), HostError> {
         self.inner.host.unhook(names).await?;
+        fail_point!("core::collect::orphans_unhooked");
         let batch: Vec<Unwiring> = names.iter().filter_map(orphan).collect();
-        self.inner.host.reap(&batch).await
+        self.inner.host.reap(&batch).await?;
+        fail_point!("core::collect::orphans_reaped");
+        Ok(())
     }
 
     /// A namespace does not outlive its boot, whatever its path and inode say.

@@ -73,6 +73,7 @@ pub async fn start(
     let unaccounted = unaccounted(&links, &loaded);
     let mut pool = rebuilt_pool(&parts, &loaded, &unaccounted);
     warm_up(&parts, &mut pool).await;
+    fail_point!("core::start::rebuilt");
     let counts = pool.counts();
     info!(?counts, "pool rebuilt");
 
@@ -137,10 +138,12 @@ async fn finish(parts: &Parts, left: &[Unwiring]) -> Result<(), StartError> {
     }
     let names: Vec<InterfaceName> = left.iter().map(|it| it.host_interface.clone()).collect();
     parts.host.unhook(&names).await?;
+    fail_point!("core::start::unhooked");
     parts.host.reap(left).await?;
     fail_point!("core::start::reaped");
     let ends = left.iter().map(|it| Change::EndIntent(crate::reaper::unwire_intent(it).id));
     parts.store.commit(ends.collect()).await?;
+    fail_point!("core::start::written");
     info!(links = left.len(), "finished the releases that a crash interrupted");
     Ok(())
 }
