@@ -134,6 +134,9 @@ fn read(path: &Path) -> Result<SpooledRelease, String> {
     if spooled.version != SpooledRelease::VERSION {
         return Err(format!("version {} is not known", spooled.version));
     }
+    if !spooled.is_whole() {
+        return Err("it is not as it was written".to_owned());
+    }
     Ok(spooled)
 }
 
