@@ -14,6 +14,7 @@
 mod address;
 mod binaries;
 mod caller;
+mod clocks;
 mod containerd;
 mod daemon;
 mod image;
@@ -31,6 +32,7 @@ mod traffic;
 pub use address::Addresses;
 pub use binaries::binary;
 pub use caller::{Caller, attachment_key, ipv4, process_start};
+pub use clocks::Clocks;
 pub use containerd::{Containerd, Sandbox};
 pub use daemon::Daemon;
 pub use kernel::Snapshot;

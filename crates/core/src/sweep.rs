@@ -14,6 +14,8 @@ use crate::ports::NetnsState;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) age: Duration,
+    /// Its ADD has not committed and may still be at work.
+    pub(crate) under_way: bool,
     pub(crate) netns: NetnsState,
     /// Whether the host still has its link; `None` where that could not be asked.
     pub(crate) link: Option<bool>,
@@ -106,10 +108,16 @@ impl Sweeper {
         if evidence.age < self.grace {
             return Some("it is younger than the grace");
         }
+        if evidence.under_way {
+            return Some("its ADD may still be under way");
+        }
         match evidence.netns {
             NetnsState::Unknown => return Some("its namespace could not be looked at"),
-            // A live namespace is a live pod, unless the host's end of its link is gone too.
-            NetnsState::Alive if evidence.link != Some(false) => {
+            // A live namespace is a live pod, unless the host's end of its link is gone too. A
+            // runtime's list is no reason to look that far.
+            NetnsState::Alive
+                if evidence.link != Some(false) || evidence.runtime_lists_it.is_some() =>
+            {
                 return Some("its namespace is alive");
             }
             NetnsState::Alive | NetnsState::Gone(_) => (),
@@ -186,6 +194,7 @@ mod tests {
     fn dead() -> Evidence {
         Evidence {
             age: GRACE,
+            under_way: false,
             netns: NetnsState::Gone("its path is gone"),
             link: Some(false),
             pods: PodEvidence::NoSource,
@@ -239,7 +248,10 @@ mod tests {
         assert_eq!(judge(&mut sweeper, &listed(false), 0), Verdict::Collect);
         assert!(matches!(judge(&mut sweeper, &listed(true), 0), Verdict::Keep { .. }));
         let alive = Evidence { netns: NetnsState::Alive, ..listed(false) };
-        assert!(matches!(judge(&mut sweeper, &alive, 0), Verdict::Suspect { .. }));
+        for at in [0, 60] {
+            let verdict = judge(&mut sweeper, &alive, at);
+            assert_eq!(verdict, Verdict::Keep { because: "its namespace is alive" });
+        }
     }
 
     #[test]
@@ -266,6 +278,7 @@ mod tests {
         (0..300u64, netns, prop::option::of(any::<bool>()), pods, prop::option::of(any::<bool>()))
             .prop_map(|(age, netns, link, pods, runtime_lists_it)| Evidence {
                 age: Duration::from_secs(age),
+                under_way: false,
                 netns,
                 link,
                 pods,
@@ -294,7 +307,8 @@ mod tests {
                 let verdict = sweeper.judge((&key(), &life(current)), &evidence, now(at), look);
                 let may_live = evidence.age < GRACE
                     || evidence.netns == NetnsState::Unknown
-                    || (evidence.netns == NetnsState::Alive && evidence.link != Some(false))
+                    || (evidence.netns == NetnsState::Alive
+                        && (evidence.link != Some(false) || evidence.runtime_lists_it.is_some()))
                     || matches!(evidence.pods, PodEvidence::InDoubt | PodEvidence::Alive)
                     || evidence.runtime_lists_it == Some(true);
                 if verdict == Verdict::Collect {

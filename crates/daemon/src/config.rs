@@ -4,9 +4,11 @@ mod file;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
+use berth_cloud::local::LocalAddresses;
 use berth_types::{HostPrefix, InvalidId};
 use ipnet::IpNet;
 use serde_json::Value;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use file::{File, IpStack, LogFormat};
 
@@ -68,6 +70,8 @@ pub enum ConfigError {
     Read { path: PathBuf, source: io::Error },
     #[error("the configuration is not JSON")]
     Syntax(#[source] serde_json::Error),
+    #[error("{path:?} is not a configuration")]
+    File { path: PathBuf, source: Box<ConfigError> },
     /// serde names what is allowed for unknown fields and wrong types.
     #[error("`{path}`: {problem}")]
     Field { path: String, problem: String },
@@ -93,12 +97,12 @@ impl Environment {
 impl Loaded {
     /// The file at `path`; without one, the defaults. The environment goes last.
     pub fn load(path: Option<PathBuf>, environment: &Environment) -> Result<Self, ConfigError> {
-        let text = match path {
-            Some(path) => std::fs::read_to_string(&path)
-                .map_err(|source| ConfigError::Read { path, source })?,
-            None => "{}".into(),
-        };
-        Self::parse(&text, environment)
+        let Some(path) = path else { return Self::parse("{}", environment) };
+        match std::fs::read_to_string(&path) {
+            Err(source) => Err(ConfigError::Read { path, source }),
+            Ok(text) => Self::parse(&text, environment)
+                .map_err(|source| ConfigError::File { path, source: Box::new(source) }),
+        }
     }
 
     pub fn parse(text: &str, environment: &Environment) -> Result<Self, ConfigError> {
@@ -182,6 +186,14 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
         log,
         stop_grace,
     } = file;
+    if !is_log_filter(&log.level) {
+        let problem = format!(
+            "{:?}; allowed: off, error, warn, info, debug or trace, or a filter such as \
+             info,berth_core=debug",
+            log.level
+        );
+        return Err(ConfigError::field("log.level", problem));
+    }
     if version != "1" {
         return Err(ConfigError::field(
             "version",
@@ -229,7 +241,12 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
     let excluded = exclude
         .iter()
         .map(|text| file::net_or_address(text).map_err(|err| ConfigError::field("exclude", err)))
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<Vec<IpNet>, _>>()?;
+    if let Some(outside) = excluded.iter().find(|it| is_outside(it, &pod_cidrs)) {
+        return Err(ConfigError::field("exclude", format!("{outside} is in no pod CIDR")));
+    }
+    LocalAddresses::new(&pod_cidrs, &excluded)
+        .map_err(|err| ConfigError::field("pod_cidrs", err))?;
     Ok(Config {
         socket: socket.clone(),
         state_directory: state_dir.clone(),
@@ -252,6 +269,24 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
         conflist_source: cni_conf.source.clone(),
         families_by_default,
     })
+}
+
+/// Whether nothing would be excluded by it. What is of a family that the node does not give out
+/// may stand there.
+fn is_outside(excluded: &IpNet, pod_cidrs: &[IpNet]) -> bool {
+    let same_family = |cidr: &&IpNet| cidr.addr().is_ipv4() == excluded.addr().is_ipv4();
+    let mut of_family = pod_cidrs.iter().filter(same_family).peekable();
+    of_family.peek().is_some()
+        && !of_family.any(|cidr| cidr.contains(excluded) || excluded.contains(cidr))
+}
+
+/// A mistyped level would be taken for a module's name, and nothing would be logged.
+fn is_log_filter(text: &str) -> bool {
+    let has_level = |directive: &str| {
+        let level = directive.rsplit('=').next().unwrap_or_default();
+        level.parse::<LevelFilter>().is_ok()
+    };
+    text.split(',').all(has_level) && EnvFilter::try_new(text).is_ok()
 }
 
 fn pod_cidrs(stack: IpStack, given: Option<Vec<IpNet>>) -> Result<Vec<IpNet>, ConfigError> {

@@ -26,7 +26,8 @@ use tracing::{error, info, warn};
 use crate::{
     Config, LoadedConfig,
     clock::{BootClock, ClockError},
-    conflist, gc,
+    conflist::{self, ConflistError},
+    gc,
     host::KernelHost,
     namespaces::HostNamespaces,
     rpc::Service,
@@ -49,6 +50,8 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error("cannot rebuild what was")]
     Start(#[from] StartError),
+    #[error(transparent)]
+    Conflist(#[from] ConflistError),
     #[error("cannot open the spool {path:?}")]
     Spool { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -70,12 +73,16 @@ const DEFAULT_MTU: u32 = 1500;
 /// that is sent here, some 150 bytes for each.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 
+/// The pause before a conflist that could not be written is tried again.
+const CONFLIST_RETRY: Duration = Duration::from_secs(30);
+
 /// A peer that stopped reading is cut off after this, so that it cannot hold up a stop.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
 
 /// Runs until SIGTERM or SIGINT, or until the store fails.
 pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let config = with_families_of_kernel(loaded.config.clone());
+    conflist::check(&config)?;
     let clock: Arc<dyn Clock> = Arc::new(BootClock::open()?);
     let (store, found) = open_store(&config, Arc::clone(&clock))?;
     let store = Arc::new(store);
@@ -97,7 +104,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
         store: Arc::clone(&store) as _,
         source,
         host: Arc::new(KernelHost(host)),
-        namespaces: Arc::new(HostNamespaces),
+        namespaces: Arc::new(HostNamespaces::new()),
         pods: Arc::new(StaticPods),
         clock,
         settings,
@@ -223,6 +230,7 @@ async fn serve(
         );
     berth_core::fail_point!("daemon::start::listening");
     announce(config);
+    requests.spawn(install_conflist(config.clone(), stop.clone()));
 
     let mut broken = store.failed();
     let failed = async move {
@@ -242,6 +250,9 @@ async fn serve(
         ipam.begin_stop();
         watchdog::stopping(config.stop_grace);
         health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        health.set_not_serving::<v1::ipam_server::IpamServer<Service>>().await;
+        health.set_not_serving::<v1::inspect_server::InspectServer<Service>>().await;
+        health.set_not_serving::<v1::admin_server::AdminServer<Service>>().await;
         stop.cancel();
         ended
     };
@@ -278,12 +289,19 @@ fn announce(config: &Config) {
             warn!(%err, "cannot note that the daemon has served: STATUS has no grace");
         }
     }
-    match conflist::install(config) {
-        Ok(()) => (),
-        Err(err) => error!(err = %chain(&err), "cannot install the conflist"),
-    }
     watchdog::notify(&[NotifyState::Ready]);
     info!(socket = %config.socket.display(), "serving");
+}
+
+/// Until it stands there: without it the runtime does not know of us.
+async fn install_conflist(config: Config, stop: CancellationToken) {
+    while let Err(err) = conflist::install(&config) {
+        error!(err = %chain(&err), "cannot install the conflist, trying again");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = time::sleep(CONFLIST_RETRY) => (),
+        }
+    }
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

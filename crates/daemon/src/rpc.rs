@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use berth_core::Ipam;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
+use tracing::{Instrument, warn};
 
 use crate::config::Loaded;
 
@@ -45,7 +46,15 @@ impl Service {
         T: Send + 'static,
         E: Into<Status> + Send + 'static,
     {
-        let task = self.requests.spawn(async move { work.await.map_err(Into::into) });
+        let logged = async move {
+            let answer: Result<T, Status> = work.await.map_err(Into::into);
+            if let Err(status) = &answer {
+                // The caller is told, and a runtime may not pass it on: the log has it too.
+                warn!(code = ?status.code(), why = ?status.message(), "refused");
+            }
+            answer
+        };
+        let task = self.requests.spawn(logged.in_current_span());
         task.await
             .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
     }

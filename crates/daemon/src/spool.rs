@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 /// How long one spooled release waits for its turn.
-const TURN_LIMIT: Duration = Duration::from_secs(30);
+const TURN_LIMIT: Duration = Duration::from_secs(5);
 
 /// The pause before a release that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -99,8 +99,9 @@ impl Spool {
                         guard.clear_ready();
                     }
                     Err(err) => {
-                        error!(%err, "the spool cannot be watched any more");
-                        return;
+                        // Looked at now and then instead.
+                        error!(%err, "the spool cannot be watched");
+                        tokio::time::sleep(RETRY).await;
                     }
                 },
                 () = tokio::time::sleep(RETRY), if !all_done => (),

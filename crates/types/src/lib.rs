@@ -20,7 +20,8 @@ mod time;
 
 pub use address::{AddressSet, Family};
 pub use attachment::{
-    Attachment, AttachmentState, InterfaceFacts, Netns, NetnsId, PodIdentity, PodRef, WiredFacts,
+    Attachment, AttachmentState, InterfaceFacts, Netns, NetnsId, PodIdentity, PodInterface,
+    WiredFacts,
 };
 pub use bandwidth::Bandwidth;
 pub use error_chain::chain;

@@ -2,7 +2,7 @@
 
 use Story::{
     Add, AddInNewNamespace, Collect, Delete, DeleteOfUnknown, DeleteWhileAway, LateCommit, Orphan,
-    Rebuild, Spool, Start, TakeOver, Unfinished,
+    Reboot, Rebuild, Spool, Start, TakeOver, Unfinished,
 };
 
 /// What happens around the crash. The letter C is the container that it happens to.
@@ -29,6 +29,8 @@ pub(crate) enum Story {
     Start,
     /// The daemon starts and finds C's link, which it had meant to delete.
     Unfinished,
+    /// The daemon starts in another boot, by what it is told, while C's address rests.
+    Reboot,
     /// The daemon starts and finds its database damaged.
     Rebuild,
 }
@@ -103,6 +105,7 @@ pub(crate) const CASES: &[Case] = &[
     case("core::start::reaped", Unfinished),
     case("core::start::written", Unfinished),
     case("core::start::rebuilt", Start),
+    case("core::start::rebased", Reboot),
     case("daemon::start::host_prepared", Start),
     case("daemon::start::spool_drained", Start),
     case("daemon::start::listening", Start),

@@ -7,7 +7,7 @@ use std::{
 
 use berth_testkit::ip;
 use berth_tests::{
-    Addresses, Answer, Call, Caller, Node, NodeOptions, Pod, Snapshot, eventually, ping,
+    Addresses, Answer, Call, Caller, Clocks, Node, NodeOptions, Pod, Snapshot, eventually, ping,
     process_start,
 };
 use serde_json::{Value, json};
@@ -87,6 +87,17 @@ impl<'a> Scene<'a> {
         assert!(self.node.stop().success());
         self.set_points(&points(case));
         self.node.start();
+    }
+
+    /// Like [`arm`](Self::arm), with a daemon whose clock can be put forward.
+    pub(crate) fn arm_with_clock(&mut self, case: Case) -> Clocks {
+        let clocks = Clocks::new(self.node.directory());
+        assert!(self.node.stop().success());
+        let variables = clocks.variables().map(|(name, value)| (name, &*value.leak()));
+        let points = ("FAILPOINTS", &*points(case).leak());
+        self.node.set_environment(variables.into_iter().chain([points]).collect());
+        self.node.start();
+        clocks
     }
 
     /// Starts the daemon, which is to be killed before it serves.

@@ -69,9 +69,12 @@ pub(crate) fn play(scene: &mut Scene<'_>, case: Case) -> End {
             (pod, Told::Dead)
         }
         Story::Orphan => {
-            scene.arm(case);
+            let clocks = scene.arm_with_clock(case);
             let answer = overtaken(scene, "cni::after_attach=return", &pod);
             assert_eq!(answer.signal, Some(9), "{answer:?}");
+            // The first look at the link, and one when no ADD can be behind it any more.
+            thread::sleep(Duration::from_millis(2500));
+            clocks.shift_boot(600);
             scene.died();
             (pod, Told::Gone)
         }
@@ -88,6 +91,18 @@ pub(crate) fn play(scene: &mut Scene<'_>, case: Case) -> End {
             scene.node.del(&pod).nothing();
             scene.died();
             scene.start_and_die(case);
+            (pod, Told::Gone)
+        }
+        Story::Reboot => {
+            v4(&add(&pod).run());
+            scene.node.del(&pod).nothing();
+            assert!(scene.node.stop().success());
+            let boot = scene.node.directory().join("boot_id");
+            fs::write(&boot, "00000000-1111-2222-3333-444444444444\n").unwrap();
+            let place = "/proc/sys/kernel/random/boot_id";
+            berth_testkit::run(&format!("mount --bind {} {place}", boot.display()));
+            scene.start_and_die(case);
+            berth_testkit::run(&format!("umount {place}"));
             (pod, Told::Gone)
         }
         Story::Rebuild => {

@@ -1,6 +1,6 @@
-use std::{fs, process::Command};
+use std::process::Command;
 
-use berth_tests::{Call, Node, NodeOptions, Pod, Snapshot, ping};
+use berth_tests::{Call, Clocks, Node, NodeOptions, Pod, Snapshot, ping};
 use serde_json::json;
 
 use crate::v4;
@@ -11,15 +11,8 @@ const DECADE: i64 = 10 * 365 * 86400;
 fn a_wall_clock_that_is_set_back_and_forward_changes_nothing() {
     let config = json!({"cool_down": "30s", "gc_interval": "1s", "gc_grace": "5s"});
     Node::stopped(NodeOptions::config(config), |node| {
-        let library = node.directory().join("wall_clock.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/data/wall_clock.c");
-        berth_testkit::run(&format!("cc -shared -fPIC -o {} {source}", library.display()));
-        let shift = node.directory().join("shift");
-        let variables = [
-            ("LD_PRELOAD", library.display().to_string()),
-            ("WALL_CLOCK_SHIFT", shift.display().to_string()),
-        ];
-        let set = |seconds: i64| fs::write(&shift, seconds.to_string()).unwrap();
+        let clocks = Clocks::new(node.directory());
+        let variables = clocks.variables();
         let year = |node: &Node| {
             let log = node.log();
             let last = log.lines().rfind(|line| line.starts_with("20")).unwrap();
@@ -34,7 +27,6 @@ fn a_wall_clock_that_is_set_back_and_forward_changes_nothing() {
             String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
         };
 
-        set(0);
         let environment = variables.clone().map(|(name, value)| (name, &*value.leak()));
         node.set_environment(environment.to_vec());
         node.start();
@@ -44,7 +36,7 @@ fn a_wall_clock_that_is_set_back_and_forward_changes_nothing() {
         let rests = v4(&call("ADD", &gone));
         call("DEL", &gone).nothing();
         for seconds in [DECADE, -DECADE, 0, DECADE] {
-            set(seconds);
+            clocks.shift_wall(seconds);
             let another = Pod::new();
             let other = v4(&call("ADD", &another));
             // The clock that the daemon and its log have is another one, and nothing else is.

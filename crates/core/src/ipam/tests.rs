@@ -232,6 +232,104 @@ async fn a_sticky_pod_finds_its_address_again_and_nobody_else_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sticky_pod_that_comes_back_before_its_links_are_gone_gets_its_address() {
+    let world = World::new().start().await;
+    let first = world.add_sticky("c1", "db-0", 1, 300).await.unwrap();
+    world.del("c1", 2).await.unwrap();
+    let again = world.add_sticky("c2", "db-0", 3, 300).await.unwrap();
+    assert_eq!(again.resource, first.resource);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sticky_pod_with_two_sandboxes_keeps_both_addresses_across_a_restart() {
+    let world = World::new().capacity(3).start().await;
+    let one = world.add_sticky("c1", "db-0", 1, 300).await.unwrap();
+    let other = world.add_sticky("c2", "db-0", 2, 300).await.unwrap();
+    world.del("c1", 3).await.unwrap();
+    world.del("c2", 4).await.unwrap();
+    world.advance(60).await;
+    let world = world.restart().await;
+    let stranger = world.add("c3", "web-1", 5).await.unwrap();
+    assert!(stranger.resource != one.resource && stranger.resource != other.resource);
+    assert!(world.add("c4", "web-2", 6).await.is_err(), "the rest is reserved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_briefly_a_pod_is_sticky_its_address_rests_before_another_gets_it() {
+    let world = World::new().capacity(1).start().await;
+    world.add_sticky("c1", "db-0", 1, 1).await.unwrap();
+    world.del("c1", 2).await.unwrap();
+    world.advance(10).await;
+    assert!(world.add("c2", "web-1", 3).await.is_err());
+    world.advance(21).await;
+    world.add("c2", "web-1", 4).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_cannot_be_deleted_does_not_keep_the_daemon_from_starting() {
+    let world = World::new().capacity(2).start().await;
+    let held = world.add("c1", "web-0", 1).await.unwrap();
+    world.host.refuse_to_reap(true);
+    world.del("c1", 2).await.unwrap();
+    let world = world.restart().await;
+    world.advance(60).await;
+    let got = world.add("c2", "web-1", 3).await.unwrap();
+    assert_ne!(got.resource, held.resource, "its links are still there");
+    world.host.refuse_to_reap(false);
+    world.advance(60).await;
+    assert_eq!(world.add("c3", "web-2", 4).await.unwrap().resource, held.resource);
+    assert!(world.store.intents().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_boot_that_is_over_does_not_touch_a_life_of_this_one() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    let spooled = Release {
+        key: key("c1"),
+        started: Some(ProcessStart {
+            boot_id: "earlier".parse().unwrap(),
+            at: BootTime::from_nanos(u64::MAX),
+        }),
+        reason: "spooled".into(),
+        only_if_dead: false,
+        limit: Duration::from_secs(1),
+    };
+    assert_eq!(world.ipam.release(spooled).await.unwrap().addresses, None);
+    assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_by_hand_spares_a_link_whose_record_was_lost() {
+    let world = World::new().start().await;
+    let name = berth_types::host_interface(&HostPrefix::default(), &key("c1"));
+    world.host.wire(name.as_str(), "10.0.0.5");
+    let by_hand = |only_if_dead| Release {
+        key: key("c1"),
+        started: None,
+        reason: "test".into(),
+        only_if_dead,
+        limit: Duration::from_secs(1),
+    };
+    let err = world.ipam.release(by_hand(true)).await.unwrap_err();
+    assert!(matches!(err, ReleaseError::MayBeInUse { .. }), "{err}");
+    world.ipam.release(by_hand(false)).await.unwrap();
+    world.advance(1).await;
+    assert!(!world.host.has(name.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_address_of_an_unreadable_record_is_free_after_its_delete() {
+    let world = World::new().capacity(1);
+    world.store.set_aside("net/c1/eth0", "10.0.0.1");
+    let world = world.start().await;
+    assert!(world.add("c2", "web-1", 1).await.is_err());
+    world.del("c1", 2).await.unwrap();
+    world.advance(31).await;
+    world.add("c2", "web-1", 3).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_interrupted_by_a_crash_is_finished_before_serving() {
     let world = World::new().start().await;
     let held = world.add("c1", "web-0", 1).await.unwrap();

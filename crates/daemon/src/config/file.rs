@@ -152,9 +152,10 @@ impl IpStack {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map(Self).map_err(|err| {
+        humantime::parse_duration(&text).map(Self).map_err(|_| {
             de::Error::custom(format!(
-                "{text:?}: {err}; allowed: a number with a unit, such as 500ms, 30s, 2m or 1h"
+                "{text:?} is not a duration; allowed: a number with a unit, such as 500ms, 30s, \
+                 2m or 1h"
             ))
         })
     }

@@ -46,6 +46,13 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     refused(r#"{"exclude": ["10.1.0"]}"#, "\"10.1.0\" is neither an address nor a CIDR");
     refused(r#"{"host_prefix": "eth/"}"#, "`host_prefix`");
     refused(r#"{"socket": "berth.sock"}"#, "`socket`: an absolute path is needed");
+    refused(r#"{"log": {"level": "berth=loud"}}"#, "`log.level`: \"berth=loud\"");
+    refused(r#"{"log": {"level": "warning"}}"#, "allowed: off, error, warn, info, debug or trace");
+    refused(r#"{"exclude": ["1.2.3.4"]}"#, "`exclude`: 1.2.3.4/32 is in no pod CIDR");
+    refused(
+        r#"{"pod_cidrs": ["10.9.0.0/16", "10.9.4.0/24"]}"#,
+        "10.9.0.0/16 and 10.9.4.0/24 overlap",
+    );
     refused("[1]", "is a JSON object");
     refused("{", "is not JSON: EOF");
 }

@@ -68,7 +68,7 @@ impl v1::admin_server::Admin for Service {
             only_if_dead: !request.force,
             limit,
         };
-        info!(key = %release.key, reason = %release.reason, force = request.force, "release by hand");
+        info!(key = %release.key, reason = ?release.reason, force = request.force, "release by hand");
         let ipam = self.ipam.clone();
         let released = self
             .run(async move { ipam.release(release).await.map_err(|err| status::release(&err)) })

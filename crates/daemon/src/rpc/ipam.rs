@@ -21,8 +21,12 @@ fn allocate_request(request: v1::AllocIpRequest, limit: Duration) -> Result<Allo
         return Err(BadRequest::Missing("netns"));
     }
     // PATH_MAX of the kernel, and it goes into a record.
-    if request.netns.len() > 4096 || request.netns.contains('\0') {
-        return Err(BadRequest::field("netns", "longer than 4096 bytes, or with a NUL byte"));
+    if request.netns.len() > 4096 || request.netns.chars().any(char::is_control) {
+        let problem = "longer than 4096 bytes, or with a control character";
+        return Err(BadRequest::field("netns", problem));
+    }
+    if !request.netns.starts_with('/') {
+        return Err(BadRequest::field("netns", "an absolute path is needed"));
     }
     Ok(Allocate {
         key: wire::key(request.key)?,
@@ -69,11 +73,17 @@ impl v1::ipam_server::Ipam for Service {
             .run(async move { ipam.allocate(request).await.map_err(|err| status::allocate(&err)) })
             .await?;
         let conf = NetConf::of(&attachment);
+        let cidrs = &self.config.config.pod_cidrs;
+        let subnet = wire::prefix_set(
+            conf.addresses
+                .iter()
+                .filter_map(|address| cidrs.iter().find(|cidr| cidr.contains(&address))),
+        );
         Ok(Response::new(v1::AllocIpReply {
             ip_type: v1::IpType::from(conf.kind).into(),
-            ipv4: conf.addresses.v4.is_some(),
-            ipv6: conf.addresses.v6.is_some(),
-            net_confs: vec![(&conf).into()],
+            ipv4: cidrs.iter().any(|cidr| cidr.addr().is_ipv4()),
+            ipv6: cidrs.iter().any(|cidr| cidr.addr().is_ipv6()),
+            net_confs: vec![v1::NetConf { subnet: Some(subnet), ..(&conf).into() }],
         }))
     }
 

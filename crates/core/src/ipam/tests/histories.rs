@@ -10,6 +10,7 @@ use crate::ports::{Namespaces, NetnsState};
 #[derive(Debug, Clone)]
 enum Op {
     Add { who: u8, late: bool },
+    AddSticky(u8),
     Commit(u8),
     Del { who: u8, late: bool },
     NetnsDies(u8),
@@ -23,6 +24,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     let who = 0..5u8;
     prop_oneof![
         5 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, late)| Op::Add { who, late }),
+        1 => who.clone().prop_map(Op::AddSticky),
         2 => who.clone().prop_map(Op::Commit),
         4 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, late)| Op::Del { who, late }),
         2 => who.prop_map(Op::NetnsDies),
@@ -62,6 +64,13 @@ async fn check(ops: Vec<Op>) -> Result<(), TestCaseError> {
                     added.insert(who, at);
                 }
             }
+            Op::AddSticky(who) => {
+                let (container, pod) = (format!("c{who}"), format!("web-{}", who / 2));
+                if let Ok(held) = world.add_sticky(&container, &pod, clock, 60).await {
+                    world.host.wire_records(&[held]);
+                    added.insert(who, clock);
+                }
+            }
             Op::Commit(who) => {
                 if let Some(at) = added.get(&who) {
                     let _ = world.commit(&format!("c{who}"), *at).await;
@@ -95,7 +104,6 @@ async fn check(ops: Vec<Op>) -> Result<(), TestCaseError> {
             Op::Advance(seconds) => world.advance(seconds).await,
             Op::ReapFails(refuses) => world.host.refuse_to_reap(refuses),
             Op::Crash => {
-                world.host.refuse_to_reap(false);
                 world = world.restart().await;
                 let after: BTreeSet<_> = world.records().into_iter().map(|it| it.key).collect();
                 prop_assert_eq!(&before, &after, "a restart changed the records");
