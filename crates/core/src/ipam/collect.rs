@@ -84,9 +84,7 @@ impl Ipam {
         if request.runtime.is_none() && !request.dry_run {
             let known: BTreeSet<_> = attachments.iter().map(|it| it.key.clone()).collect();
             lock(&self.inner.sweeper).keep_only(|key| known.contains(key));
-            if let Some(links) = links {
-                self.sweep_links(links).await;
-            }
+            self.sweep_links().await;
         }
         Ok(findings)
     }
@@ -166,7 +164,10 @@ impl Ipam {
 
     /// Links of ours without a record: those that were there at the start may be live pods whose
     /// records were lost and are left alone; the rest is what a killed plugin left.
-    async fn sweep_links(&self, links: Links) {
+    async fn sweep_links(&self) {
+        // Asked anew, and before the records: what was collected a moment ago is unhooked by now,
+        // and what an ADD makes from here on is not seen.
+        let Ok(links) = self.inner.host.links(&BTreeSet::new()).await else { return };
         let Some(accounted) = self.accounted() else { return };
         let marked: BTreeSet<InterfaceName> =
             links.iter().filter(|(_, link)| link.marked).map(|(name, _)| name.clone()).collect();

@@ -127,7 +127,11 @@ fn what_bears_our_name_is_listed_with_its_addresses_and_whether_it_bears_our_mar
         assert!(first.marked);
         assert_eq!(first.addresses, pods[0].addresses().into_iter().collect());
         let others = Host::open("xyz".parse().unwrap()).unwrap();
-        assert!(others.wired(&Default::default()).await.unwrap().is_empty());
+        let found = others.wired(&Default::default()).await.unwrap();
+        expected.retain(|name| name.as_str() != "bth000000000000");
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), expected, "our mark tells, by any name");
+        let known = ["bth000000000000".parse().unwrap()].into();
+        assert!(others.wired(&known).await.unwrap().contains_key("bth000000000000"));
     });
 }
 
