@@ -71,7 +71,9 @@ impl Spool {
             match read(&path) {
                 Ok(spooled) => {
                     let key = spooled.key.clone();
-                    match release(ipam, spooled).await {
+                    let released = release(ipam, spooled).await;
+                    berth_core::fail_point!("daemon::spool::released");
+                    match released {
                         Ok(()) => remove(&path),
                         Err(err) => {
                             all = false;
@@ -132,6 +134,9 @@ fn read(path: &Path) -> Result<SpooledRelease, String> {
     let spooled: SpooledRelease = serde_json::from_slice(&bytes).map_err(|err| err.to_string())?;
     if spooled.version != SpooledRelease::VERSION {
         return Err(format!("version {} is not known", spooled.version));
+    }
+    if !spooled.is_whole() {
+        return Err("it is not as it was written".to_owned());
     }
     Ok(spooled)
 }

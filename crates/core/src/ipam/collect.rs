@@ -244,8 +244,11 @@ impl Ipam {
         let names: Vec<InterfaceName> =
             names.iter().filter(|name| !accounted.contains(*name)).cloned().collect();
         self.inner.host.unhook(&names).await?;
+        fail_point!("core::collect::orphans_unhooked");
         let batch: Vec<Unwiring> = names.iter().filter_map(orphan).collect();
-        self.inner.host.reap(&batch).await
+        self.inner.host.reap(&batch).await?;
+        fail_point!("core::collect::orphans_reaped");
+        Ok(())
     }
 
     /// Whether nothing of the attachment can be alive. Its path may be gone while the namespace is

@@ -62,6 +62,7 @@ impl Ipam {
         request.started = request.started.map(|started| self.not_in_the_future(started));
         let subject = Subject::Attachment(request.key.clone());
         let _turn = self.inner.turns.take(subject, "DEL", request.limit).await?;
+        fail_point!("core::release::in_turn");
         let Some(attachment) = self.inner.store.attachment(&request.key)? else {
             return self.release_unknown(request).await;
         };
@@ -168,6 +169,7 @@ impl Ipam {
         // What is being reaped already needs no second hook.
         let was_there = !self.inner.reaper.is_pending(&request.key)
             && self.inner.host.unhook(std::slice::from_ref(&name)).await?.contains(&name);
+        fail_point!("core::release::unknown_unhooked");
         let left = Unwiring {
             key: request.key.clone(),
             host_interface: name,
