@@ -155,7 +155,8 @@ impl Failure {
         }
     }
 
-    fn texts(&self) -> (String, String) {
+    /// `msg` and `details` of the document.
+    pub(crate) fn texts(&self) -> (String, String) {
         let msg = self.error.to_string();
         let details = StdError::source(&self.error).map(chain).unwrap_or_default();
         match self.verb {

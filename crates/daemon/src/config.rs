@@ -2,7 +2,12 @@
 
 mod file;
 
-use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use berth_cloud::local::LocalAddresses;
 use berth_types::{HostPrefix, InvalidId};
@@ -98,7 +103,7 @@ impl Loaded {
     /// The file at `path`; without one, the defaults. The environment goes last.
     pub fn load(path: Option<PathBuf>, environment: &Environment) -> Result<Self, ConfigError> {
         let Some(path) = path else { return Self::parse("{}", environment) };
-        match std::fs::read_to_string(&path) {
+        match read_text(&path) {
             Err(source) => Err(ConfigError::Read { path, source }),
             Ok(text) => Self::parse(&text, environment)
                 .map_err(|source| ConfigError::File { path, source: Box::new(source) }),
@@ -133,6 +138,20 @@ impl Loaded {
         note_sources("", &effective, &document, &mut sources);
         Ok(Self { config, effective, sources })
     }
+}
+
+/// Larger than any configuration or network list; a device or a log named by mistake has no end.
+const LARGEST_FILE: u64 = 1024 * 1024;
+
+/// The text of a file that a person wrote.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        let problem = format!("it is longer than {LARGEST_FILE} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
+    Ok(text)
 }
 
 /// Every leaf that the document has is from the file; the rest are defaults.
@@ -223,6 +242,17 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
     if *mtu != 0 && !(least..=65_535).contains(mtu) {
         let problem = format!("{mtu} bytes; allowed: 0 for the uplink's, or {least} to 65535");
         return Err(ConfigError::field("mtu", problem));
+    }
+    let paths = [
+        ("socket", Some(&*socket)),
+        ("state_dir", Some(&*state_dir)),
+        ("cni_conf.path", Some(&cni_conf.path)),
+        ("cni_conf.source", cni_conf.source.as_ref()),
+    ];
+    for (field, path) in paths {
+        if path.is_some_and(|path| path.as_os_str().as_encoded_bytes().contains(&0)) {
+            return Err(ConfigError::field(field, "a NUL byte is in no path"));
+        }
     }
     if !socket.is_absolute() || !state_dir.is_absolute() {
         let field = if socket.is_absolute() { "state_dir" } else { "socket" };

@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use serde_json::Value;
 
-use crate::Config;
+use crate::{Config, config::read_text};
 
 const BUILT_IN: &str = include_str!("../../../cni-conf/10-berth.conflist");
 
@@ -25,8 +25,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConflistError> {
 
 fn wanted(config: &Config) -> Result<Vec<u8>, ConflistError> {
     let text = match &config.conflist_source {
-        Some(source) => std::fs::read_to_string(source)
-            .map_err(|err| ConflistError::Source(source.clone(), err))?,
+        Some(source) => {
+            read_text(source).map_err(|err| ConflistError::Source(source.clone(), err))?
+        }
         None => BUILT_IN.to_owned(),
     };
     adapted(&text, config)

@@ -18,19 +18,18 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time,
 };
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::{service::InterceptorLayer, transport::Server};
 use tracing::{error, info, warn};
 
 use crate::{
     Config, LoadedConfig,
     clock::{BootClock, ClockError},
     conflist::{self, ConflistError},
-    gc,
+    connections, gc,
     host::KernelHost,
     namespaces::HostNamespaces,
-    rpc::Service,
+    rpc::{self, Service},
     socket::{self, SocketError},
     spool::Spool,
     watchdog,
@@ -69,15 +68,32 @@ pub enum RunError {
 /// When no uplink tells: Ethernet's (RFC 894).
 const DEFAULT_MTU: u32 = 1500;
 
-/// Messages of the plugin are small; a runtime's list of valid attachments is the largest thing
-/// that is sent here, some 150 bytes for each.
-const LARGEST_MESSAGE: usize = 1024 * 1024;
+/// A pod's annotations are the largest thing in a message of the plugin: Kubernetes lets them
+/// have 256 KiB together.
+const LARGEST_MESSAGE: usize = 320 * 1024;
+
+/// A runtime's list of valid attachments, some 150 bytes for each.
+const LARGEST_LIST: usize = 1024 * 1024;
+
+/// Calls at once over one connection. With the sizes above it bounds what one peer can have the
+/// daemon hold.
+const MOST_CALLS: u32 = 128;
+
+/// Of one request. gRPC's own default for metadata is 8 KiB.
+const LARGEST_HEADERS: u32 = 16 * 1024;
+
+/// A call that is not there whole after this will never be; the calls themselves end before.
+const SLOWEST_CALL: Duration = rpc::LONGEST_CALL.saturating_add(Duration::from_secs(10));
 
 /// The pause before a conflist that could not be written is tried again.
 const CONFLIST_RETRY: Duration = Duration::from_secs(30);
 
-/// A peer that stopped reading is cut off after this, so that it cannot hold up a stop.
+/// A peer that stopped reading is cut off after this, so that it does not keep its place.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
+
+/// For the last answers to leave, once every call is done. Peers that stay connected (leaked,
+/// stopped, slow) do not hold up the stop longer.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT, or until the store fails.
 pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
@@ -128,7 +144,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
         background.spawn(settle_doubt(Arc::clone(&store), ipam.clone(), stop_background.clone()));
     }
 
-    let served = serve(&config, loaded, &ipam, &store).await;
+    let served = Box::pin(serve(&config, loaded, &ipam, &store)).await;
     // Whoever still waits for an address is told so by the pool's end.
     stop_background.cancel();
     background.close();
@@ -210,6 +226,10 @@ async fn serve(
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE.0))
         .http2_keepalive_timeout(Some(KEEPALIVE.1))
+        .http2_max_header_list_size(LARGEST_HEADERS)
+        .max_concurrent_streams(MOST_CALLS)
+        .timeout(SLOWEST_CALL)
+        .layer(InterceptorLayer::new(rpc::admit))
         .add_service(health_service)
         .add_service(reflection_v1().map_err(RunError::Reflection)?)
         .add_service(reflection_v1alpha().map_err(RunError::Reflection)?)
@@ -222,10 +242,10 @@ async fn serve(
                 .max_decoding_message_size(LARGEST_MESSAGE),
         )
         .add_service(
-            v1::admin_server::AdminServer::new(service).max_decoding_message_size(LARGEST_MESSAGE),
+            v1::admin_server::AdminServer::new(service).max_decoding_message_size(LARGEST_LIST),
         )
         .serve_with_incoming_shutdown(
-            UnixListenerStream::new(listener),
+            connections::accept(listener),
             stop.clone().cancelled_owned(),
         );
     berth_core::fail_point!("daemon::start::listening");
@@ -256,11 +276,21 @@ async fn serve(
         stop.cancel();
         ended
     };
-    let drained = async {
-        let served = server.await;
+    let all_answered = async {
+        stop.cancelled().await;
         requests.close();
         requests.wait().await;
-        served.map_err(RunError::Serve)
+        time::sleep(LAST_WORDS).await;
+    };
+    let drained = async {
+        let served = tokio::select! {
+            served = server => served.map_err(RunError::Serve),
+            () = all_answered => Ok(()),
+        };
+        // What came in the last moment.
+        requests.close();
+        requests.wait().await;
+        served
     };
     let out_of_time = async {
         stop.cancelled().await;

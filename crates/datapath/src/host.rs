@@ -216,3 +216,15 @@ fn forward(path: &str) -> Result<Switched, HostError> {
     sysctl::ensure(path, "1").map_err(failed)?;
     Ok(Switched::On)
 }
+
+/// For the fuzzer: what one read of a netlink socket may bring, and what is taken out of it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz(datagram: &[u8]) {
+    let mut bodies = 0;
+    let _ = raw::read(datagram, &mut |body| {
+        bodies += body.len();
+        conntrack::fuzz(body);
+    });
+    assert!(bodies <= datagram.len());
+    conntrack::fuzz(datagram);
+}

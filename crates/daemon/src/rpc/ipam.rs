@@ -2,11 +2,11 @@ use std::{path::PathBuf, time::Duration};
 
 use berth_core::{Allocate, Commit, Release};
 use berth_proto::{self as wire, BadRequest, v1};
-use berth_types::{NetConf, WiredFacts};
+use berth_types::{NetConf, WiredFacts, one_line};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-use super::{Service, limit, require_root, status};
+use super::{LONGEST_REASON, Service, limit, require_root, status};
 
 /// `sticky` where an annotation says only "true": as long as Terway keeps a StatefulSet pod's
 /// address.
@@ -16,7 +16,10 @@ fn bad(err: BadRequest) -> Status {
     status::bad_request(&err)
 }
 
-fn allocate_request(request: v1::AllocIpRequest, limit: Duration) -> Result<Allocate, BadRequest> {
+pub(super) fn allocate_request(
+    request: v1::AllocIpRequest,
+    limit: Duration,
+) -> Result<Allocate, BadRequest> {
     if request.netns.is_empty() {
         return Err(BadRequest::Missing("netns"));
     }
@@ -131,7 +134,7 @@ impl v1::ipam_server::Ipam for Service {
             Ok(Release {
                 key: wire::key(request.key)?,
                 started,
-                reason: request.reason.chars().take(256).collect(),
+                reason: one_line(&request.reason, LONGEST_REASON),
                 only_if_dead: false,
                 limit,
             })
