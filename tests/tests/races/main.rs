@@ -67,5 +67,6 @@ fn in_every_random_history_some_order_of_the_calls_explains_all_answers() {
         "{histories} histories, {calls} calls, {lost} without an answer, {crashes} crashes: {:.1} s",
         stopwatch.elapsed().as_secs_f64()
     );
-    assert!(lost > 0 && crashes > 0, "{lost} {crashes}");
+    // By chance a few may have none.
+    assert!(histories < 100 || (lost > 0 && crashes > 0), "{lost} {crashes}");
 }
