@@ -43,6 +43,16 @@ pub(crate) struct History<'a> {
     told: Vec<String>,
 }
 
+/// What happens beside the calls of a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stress {
+    None,
+    /// Some clients go away while they wait.
+    HangUps,
+    /// That, and the daemon is killed.
+    Crash,
+}
+
 pub(crate) struct Tally {
     pub(crate) calls: u64,
     pub(crate) lost: u64,
@@ -87,11 +97,11 @@ impl<'a> History<'a> {
                 self.renew_namespace();
             }
             let calls = self.calls();
-            let crash = self.random.one_in(30);
-            self.phase(calls, crash, used, tally);
+            let stress = if self.random.one_in(30) { Stress::Crash } else { Stress::HangUps };
+            self.phase(calls, stress, used, tally);
         }
         let last = (0..CONTAINERS).map(|who| Call::Del { who, start: now() }).collect();
-        self.phase(last, false, used, tally);
+        self.phase(last, Stress::None, used, tally);
         let empty = |world: &World| world.records.iter().all(Option::is_none);
         assert!(self.worlds.iter().all(empty), "a DEL left something: {:#?}", self.told);
         used.append(&mut self.mine);
@@ -143,12 +153,15 @@ impl<'a> History<'a> {
         }
     }
 
-    fn phase(&mut self, calls: Vec<Call>, crash: bool, used: &Used, tally: &mut Tally) {
+    fn phase(&mut self, calls: Vec<Call>, stress: Stress, used: &Used, tally: &mut Tally) {
         tally.calls += calls.len() as u64;
+        let crash = stress == Stress::Crash;
+        let hangs_up = |random: &mut Random| stress != Stress::None && random.one_in(6);
         let patience: Vec<Option<Duration>> = calls
             .iter()
             .map(|_| {
-                self.random.one_in(6).then(|| Duration::from_micros(self.random.below(3000u64)))
+                let hangs_up = hangs_up(&mut self.random);
+                hangs_up.then(|| Duration::from_micros(self.random.below(3000u64)))
             })
             .collect();
         let answers = if crash {

@@ -1,4 +1,4 @@
-//! Callers that come at once, late, twice, or go away: `BERTH_HISTORIES` random histories, 150
+//! Callers that come at once, late, twice, or go away: `BERTH_HISTORIES` random histories, 120
 //! where it is not set.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -37,7 +37,7 @@ fn options(collects: bool) -> NodeOptions {
 
 #[test]
 fn in_every_random_history_some_order_of_the_calls_explains_all_answers() {
-    let (histories, seed) = (number("BERTH_HISTORIES", 150), number("BERTH_SEED", 1));
+    let (histories, seed) = (number("BERTH_HISTORIES", 120), number("BERTH_SEED", 1));
     let stopwatch = Stopwatch::start();
     let (mut calls, mut lost, mut crashes) = (0, 0, 0);
     let mut first = 0;
@@ -67,5 +67,6 @@ fn in_every_random_history_some_order_of_the_calls_explains_all_answers() {
         "{histories} histories, {calls} calls, {lost} without an answer, {crashes} crashes: {:.1} s",
         stopwatch.elapsed().as_secs_f64()
     );
-    assert!(lost > 0 && crashes > 0, "{lost} {crashes}");
+    // By chance a few may have none.
+    assert!(histories < 100 || (lost > 0 && crashes > 0), "{lost} {crashes}");
 }

@@ -9,7 +9,7 @@ use crate::{number, random::Random};
 
 #[test]
 fn after_plugins_that_ran_at_once_record_and_wiring_say_the_same() {
-    let rounds = number("BERTH_HISTORIES", 150) / 6;
+    let rounds = number("BERTH_HISTORIES", 120) / 6;
     Node::with(NodeOptions::config(json!({"cool_down": "1s"})), move |node| {
         let before = Snapshot::take();
         let mut random = Random::new(number("BERTH_SEED", 1));

@@ -72,7 +72,7 @@ impl Churn {
         if !added.succeeded() {
             assert!(restarted(), "refused by a daemon that serves: {added:?}");
             self.refused.fetch_add(1, Ordering::Relaxed);
-        } else if number % 4 == 0 {
+        } else if number.is_multiple_of(4) {
             let mut config = network_config();
             config["prevResult"] = added.result();
             let checked = Call::of("CHECK", pod).input(&config).run();

@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_tests::{Node, NodeOptions, Pod, Snapshot, ping};
+use berth_tests::{Node, NodeOptions, Pod, ping};
 use serde_json::json;
 
 use crate::{STATE, given_out, v4};
@@ -164,7 +164,6 @@ fn check(node: &Node, pods: &Pods, case: &str, log: &str) -> &'static str {
 fn with_database_and_export_lost_no_live_pods_address_is_given_out_until_its_delete() {
     Node::with(small(), |node| {
         let pods = history(node);
-        let before = Snapshot::take();
         for path in files(Path::new(STATE)) {
             let name = path.to_string_lossy();
             if name.contains("db/") || name.contains("export.json") {
@@ -181,7 +180,6 @@ fn with_database_and_export_lost_no_live_pods_address_is_given_out_until_its_del
             node.del(pod).nothing();
             assert!(!ping(*address));
         }
-        drop(before);
         let left = || berth_testkit::ip("-br link").matches("bth").count();
         let gone = || if left() == 0 { Ok(()) } else { Err("links are left") };
         berth_tests::eventually(std::time::Duration::from_secs(10), gone);
