@@ -13,6 +13,7 @@
 
 mod address;
 mod binaries;
+mod cnitool;
 mod containerd;
 mod daemon;
 mod image;
@@ -29,6 +30,7 @@ mod traffic;
 
 pub use address::Addresses;
 pub use binaries::binary;
+pub use cnitool::Cnitool;
 pub use containerd::{Containerd, PodWishes, Sandbox};
 pub use daemon::Daemon;
 pub use kernel::{Snapshot, shapers};
