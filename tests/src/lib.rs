@@ -13,6 +13,8 @@
 
 mod address;
 mod binaries;
+mod caller;
+mod clocks;
 mod cnitool;
 mod containerd;
 mod daemon;
@@ -30,6 +32,8 @@ mod traffic;
 
 pub use address::Addresses;
 pub use binaries::binary;
+pub use caller::{Caller, attachment_key, ipv4, process_start};
+pub use clocks::Clocks;
 pub use cnitool::Cnitool;
 pub use containerd::{Containerd, PodWishes, Sandbox};
 pub use daemon::Daemon;

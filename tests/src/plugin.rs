@@ -28,6 +28,8 @@ pub fn network_config() -> Value {
 pub enum StandardOutput {
     #[default]
     Captured,
+    /// A pipe whose reader is gone.
+    Unread,
     To(PathBuf),
 }
 
@@ -123,6 +125,7 @@ impl Call {
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
         match &self.output {
             StandardOutput::Captured => command.stdout(Stdio::piped()),
+            StandardOutput::Unread => command.stdout(std::io::pipe().unwrap().1),
             StandardOutput::To(path) => {
                 command.stdout(OpenOptions::new().write(true).open(path).unwrap())
             }

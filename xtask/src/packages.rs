@@ -29,6 +29,14 @@ const TESTS: &[&str] = &[
 /// The release that the tests were written with; a newer one may know checks we do not pass.
 const CARGO_DENY: &str = "0.18.9";
 
+/// Debian packages that make and run the guest of `cargo xtask vm`.
+const VM: &[&str] =
+    &["qemu-system-x86", "debootstrap", "busybox-static", "cpio", "kmod", "e2fsprogs", "binutils"];
+
+pub(crate) fn install_for_vm() -> Result<()> {
+    install(VM)
+}
+
 pub(crate) fn install_for_demo() -> Result<()> {
     install(DEMO)
 }

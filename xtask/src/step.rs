@@ -8,9 +8,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The repository's top directory.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository")
+/// The repository's top directory: that of the checkout which cargo runs this from, whichever one
+/// it was built in.
+pub(crate) fn root() -> PathBuf {
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let own = own.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).to_owned());
+    own.parent().expect("xtask lies in the repository").to_owned()
 }
 
 pub(crate) fn target() -> PathBuf {

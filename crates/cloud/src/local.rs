@@ -79,10 +79,13 @@ impl Spaces {
         }
     }
 
-    fn take(&mut self, address: IpAddr) -> Result<(), SourceError> {
+    fn space(&mut self, address: IpAddr) -> Result<&mut Space, SourceError> {
         let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
-        let space = self.of(address).ok_or(SourceError::NoFamily(family))?;
-        space.take(address)
+        self.of(address).ok_or(SourceError::NoFamily(family))
+    }
+
+    fn take(&mut self, address: IpAddr) -> Result<(), SourceError> {
+        self.space(address)?.take(address)
     }
 
     fn put_back(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
@@ -152,6 +155,10 @@ impl Source for LocalAddresses {
         Ok(())
     }
 
+    fn knows(&self, address: IpAddr) -> Result<(), SourceError> {
+        self.lock().space(address)?.has(address)
+    }
+
     fn adopt(&self, held: &[Resource]) -> Vec<ResourceId> {
         let mut spaces = self.lock();
         let mut foreign = Vec::new();
@@ -159,7 +166,10 @@ impl Source for LocalAddresses {
             // Every one that is ours is taken, even if another of the set is not.
             let outcomes: Vec<_> =
                 resource.addresses.iter().map(|address| spaces.take(address)).collect();
-            if outcomes.iter().any(Result::is_err) {
+            // One of a family less would be given to pods that lack it.
+            let lacks = (spaces.v4.is_some() && resource.addresses.v4.is_none())
+                || (spaces.v6.is_some() && resource.addresses.v6.is_none());
+            if lacks || outcomes.iter().any(Result::is_err) {
                 foreign.push(resource.id.clone());
             }
         }

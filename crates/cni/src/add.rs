@@ -113,7 +113,9 @@ async fn attach(
 
 /// What cannot be taken down here goes with the release: the daemon reaps the links.
 async fn take_down(attached: Attached) {
-    match tokio::time::timeout(GIVE_BACK_LIMIT, attached.undo()).await {
+    let undone = tokio::time::timeout(GIVE_BACK_LIMIT, attached.undo()).await;
+    fail_point::reach("cni::after_take_down");
+    match undone {
         Ok(Ok(())) => {}
         Ok(Err(err)) => output::note(&format!("the wiring is left to berthd: {}", chain(&err))),
         Err(_) => output::note("the wiring is left to berthd: taking it down took too long"),
@@ -143,7 +145,9 @@ impl Giver<'_> {
     async fn give_back(&self, cause: &str) {
         let reason = format!("ADD failed: {cause}");
         let limit = Limit::after(GIVE_BACK_LIMIT);
-        match self.daemon.release(&self.add.key, self.process, &reason, limit).await {
+        let released = self.daemon.release(&self.add.key, self.process, &reason, limit).await;
+        fail_point::reach("cni::after_give_back");
+        match released {
             Ok(()) => {}
             Err(err) if err.is_transient() => self.spool(&reason, &err),
             Err(err) => output::note(&format!("not released: {}", chain(&err))),

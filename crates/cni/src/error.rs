@@ -48,7 +48,7 @@ pub(crate) enum CniError {
     NoPreviousResult,
     #[error("CNI_NETNS cannot be used")]
     Netns(#[source] NetnsError),
-    #[error("the daemon did not do it")]
+    #[error("{}", told(.0))]
     Daemon(#[source] DaemonError),
     #[error("the pod's interface cannot be wired")]
     Wiring(#[source] AttachError),
@@ -64,6 +64,16 @@ pub(crate) enum CniError {
     Stdout(#[source] io::Error),
     #[error("{what}")]
     Io { what: &'static str, source: io::Error },
+}
+
+/// Whether berthd is there decides where a person looks next.
+fn told(err: &DaemonError) -> &'static str {
+    match err {
+        DaemonError::Refused { .. } => "berthd refused",
+        DaemonError::Unreachable { .. } => "berthd is not there: is its service running?",
+        DaemonError::Silent { .. } | DaemonError::Broken { .. } => "berthd did not answer",
+        DaemonError::Answer { .. } => "berthd and this plugin do not understand each other",
+    }
 }
 
 /// One sentence for each thing that CHECK found.
@@ -145,7 +155,8 @@ impl Failure {
         }
     }
 
-    fn texts(&self) -> (String, String) {
+    /// `msg` and `details` of the document.
+    pub(crate) fn texts(&self) -> (String, String) {
         let msg = self.error.to_string();
         let details = StdError::source(&self.error).map(chain).unwrap_or_default();
         match self.verb {

@@ -18,9 +18,9 @@ use std::{
 
 use berth_types::{
     AddressSet, Attachment, AttachmentKey, BootTime, Deadline, HostPrefix, InterfaceName,
-    NetworkName, PodIdentity, PodRef, ProcessStart,
+    PodIdentity, PodInterface, ProcessStart,
 };
-use tokio::sync::broadcast;
+use tokio::{sync::broadcast, time};
 
 pub use allocate::{Allocate, AllocateError};
 pub use collect::{Finding, GcError, GcRequest};
@@ -31,7 +31,7 @@ pub use start::{Parts, StartError, start};
 
 use crate::{
     pool_task::{PoolError, PoolHandle, PoolView, Shortage},
-    ports::{Clock, HostNetwork, Namespaces, Pods, Store, StoreError, Tombstone},
+    ports::{Clock, HostNetwork, Namespaces, Pods, Source, Store, StoreError, Tombstone},
     reaper::Reaper,
     sweep::Sweeper,
     turn::{Busy, Subject, Turn, Turns},
@@ -90,6 +90,7 @@ struct Inner {
     settings: Settings,
     store: Arc<dyn Store>,
     pool: PoolHandle,
+    source: Arc<dyn Source>,
     host: Arc<dyn HostNetwork>,
     namespaces: Arc<dyn Namespaces>,
     pods: Arc<dyn Pods>,
@@ -97,7 +98,7 @@ struct Inner {
     turns: Turns,
     reaper: Reaper,
     tombstones: Mutex<HashMap<AttachmentKey, Tombstone>>,
-    by_pod: Mutex<HashMap<PodKey, BTreeSet<AttachmentKey>>>,
+    by_pod: Mutex<HashMap<PodInterface, BTreeSet<AttachmentKey>>>,
     sweeper: Mutex<Sweeper>,
     /// Host links that were there at the start without a record. They may be live pods whose
     /// records were lost, so nothing takes them down.
@@ -108,9 +109,6 @@ struct Inner {
     events: broadcast::Sender<Event>,
     stopping: AtomicBool,
 }
-
-/// A pod's interface on one network.
-type PodKey = (NetworkName, InterfaceName, PodRef);
 
 /// The daemon refuses new work because it is about to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -132,10 +130,6 @@ impl Ipam {
 
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.inner.events.subscribe()
-    }
-
-    pub fn settings(&self) -> &Settings {
-        &self.inner.settings
     }
 
     pub fn attachment(&self, key: &AttachmentKey) -> Result<Option<Attachment>, StoreError> {
@@ -176,13 +170,14 @@ impl Ipam {
         who: &'static str,
         limit: Duration,
     ) -> Result<(Turn, Option<Turn>), Busy> {
+        let end = time::Instant::now() + limit;
         let attachment =
             self.inner.turns.take(Subject::Attachment(key.clone()), who, limit).await?;
         // Always in this order, so that two calls cannot wait for each other.
-        let pod = match pod.pod_ref() {
+        let pod = match pod.interface_of(key) {
             Some(pod) => {
-                let subject = Subject::Pod(key.network.clone(), key.interface.clone(), pod);
-                Some(self.inner.turns.take(subject, who, limit).await?)
+                let left = end.saturating_duration_since(time::Instant::now());
+                Some(self.inner.turns.take(Subject::Pod(pod), who, left).await?)
             }
             None => None,
         };
@@ -238,13 +233,13 @@ impl Ipam {
     }
 
     fn remember_pod(&self, attachment: &Attachment) {
-        if let Some(pod) = pod_key(attachment) {
+        if let Some(pod) = attachment.pod.interface_of(&attachment.key) {
             lock(&self.inner.by_pod).entry(pod).or_default().insert(attachment.key.clone());
         }
     }
 
     fn forget_pod(&self, attachment: &Attachment) {
-        let Some(pod) = pod_key(attachment) else { return };
+        let Some(pod) = attachment.pod.interface_of(&attachment.key) else { return };
         let mut by_pod = lock(&self.inner.by_pod);
         if let Some(keys) = by_pod.get_mut(&pod) {
             keys.remove(&attachment.key);
@@ -270,11 +265,6 @@ impl std::fmt::Debug for Ipam {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ipam").field("settings", &self.inner.settings).finish_non_exhaustive()
     }
-}
-
-fn pod_key(attachment: &Attachment) -> Option<PodKey> {
-    let key = &attachment.key;
-    Some((key.network.clone(), key.interface.clone(), attachment.pod.pod_ref()?))
 }
 
 /// These locks are held for a few lines and never across an await.

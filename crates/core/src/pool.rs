@@ -16,11 +16,9 @@ mod growth;
 mod slot;
 mod table;
 
-use std::{collections::BTreeSet, net::IpAddr, num::NonZeroUsize};
+use std::{net::IpAddr, num::NonZeroUsize};
 
-use berth_types::{
-    AddressSet, AttachmentKey, BootTime, InterfaceName, PodRef, Resource, ResourceId,
-};
+use berth_types::{AddressSet, AttachmentKey, BootTime, PodInterface, Resource, ResourceId};
 
 use growth::Growth;
 pub use slot::{Counts, Quarantine, Slot, SlotState};
@@ -48,6 +46,8 @@ pub struct Pool {
     table: Table,
     limits: Limits,
     growth: Growth,
+    /// On their way back to the provider, not yet handed out as an [`Action`].
+    returning: Vec<Resource>,
 }
 
 /// Work for whoever drives the pool.
@@ -61,7 +61,7 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     pub key: AttachmentKey,
-    pub pod: Option<PodRef>,
+    pub pod: Option<PodInterface>,
     /// Empty for any.
     pub addresses: AddressSet,
 }
@@ -75,20 +75,19 @@ pub enum Refusal {
     NotHere,
     /// They are idle, but not together: those slots have to go back to the provider first.
     Apart(Vec<Resource>),
-    Held {
-        address: IpAddr,
-        by: String,
-    },
+    /// `until` is when that ends by itself.
+    Held { address: IpAddr, by: String, until: Option<BootTime> },
 }
 
 impl Pool {
     pub fn new(limits: Limits) -> Self {
-        Self { table: Table::default(), limits, growth: Growth::Ready }
+        Self { table: Table::default(), limits, growth: Growth::Ready, returning: Vec::new() }
     }
 
     /// Puts a slot as it was before a restart. A slot that is there already keeps its state.
     pub fn restore(&mut self, resource: Resource, state: SlotState) {
-        self.table.insert(resource, state);
+        // What is there already keeps its state: records come first.
+        let _ = self.table.insert(resource, state);
     }
 
     /// The provider does not know this one any more: it lives on until it is released, and is
@@ -115,10 +114,17 @@ impl Pool {
         let id = resource.id.clone();
         if let Some(address) = resource.addresses.iter().find(|it| self.table.id_of(*it).is_some())
         {
-            return Err(Refusal::Held { address, by: "the pool".into() });
+            return Err(Refusal::Held { address, by: "the pool".into(), until: None });
         }
-        self.restore(resource, SlotState::Idle { since: BootTime::default() });
+        self.add_idle(resource);
         self.promise_slot(&id, &wish.key)
+    }
+
+    fn add_idle(&mut self, resource: Resource) {
+        let idle = SlotState::Idle { since: BootTime::default() };
+        if let Err(rejected) = self.table.insert(resource, idle) {
+            self.returning.push(rejected);
+        }
     }
 
     fn promise_slot(&mut self, id: &ResourceId, key: &AttachmentKey) -> Result<Resource, Refusal> {
@@ -136,7 +142,8 @@ impl Pool {
             };
             let usable = matches!(slot.state, SlotState::Idle { .. }) || slot.state.is_for(wish);
             if !usable || slot.foreign {
-                return Err(Refusal::Held { address, by: slot.state.to_string() });
+                let until = slot.state.ends();
+                return Err(Refusal::Held { address, by: slot.state.to_string(), until });
             }
             if !found.iter().any(|other| other.resource.id == slot.resource.id) {
                 found.push(slot);
@@ -147,7 +154,16 @@ impl Pool {
             [slot] if wish.addresses.iter().all(|it| slot.resource.addresses.contains(it)) => {
                 Ok(slot.resource.id.clone())
             }
-            apart => Err(Refusal::Apart(apart.iter().map(|slot| slot.resource.clone()).collect())),
+            apart => {
+                // Only what nobody has a claim to may be taken apart.
+                if let Some(claimed) = apart.iter().find(|it| it.state.idle_since().is_none()) {
+                    let address = claimed.resource.addresses.iter().next();
+                    let address = address.ok_or(Refusal::NothingIdle)?;
+                    let until = claimed.state.ends();
+                    return Err(Refusal::Held { address, by: claimed.state.to_string(), until });
+                }
+                Err(Refusal::Apart(apart.iter().map(|slot| slot.resource.clone()).collect()))
+            }
         }
     }
 
@@ -157,24 +173,28 @@ impl Pool {
         let known = resource.addresses.iter().find_map(|it| self.table.id_of(it).cloned());
         match known {
             None => self.restore(resource, state),
-            Some(id) if matches!(self.table.state(&id), Some(SlotState::Idle { .. })) => {
-                self.table.set(&id, state);
-            }
-            Some(_) => (),
+            Some(id) => match self.table.state(&id) {
+                Some(SlotState::Idle { .. } | SlotState::Cooling { .. }) => {
+                    self.table.set(&id, state);
+                }
+                Some(
+                    SlotState::Promised { .. }
+                    | SlotState::Leased { .. }
+                    | SlotState::Reserved { .. }
+                    | SlotState::Quarantined { .. }
+                    | SlotState::Draining
+                    | SlotState::Invalid { .. },
+                )
+                | None => (),
+            },
         }
     }
 
     /// What spoke against these is gone: they rest once more and are given out again.
-    pub fn trust(&mut self, still_wired: &BTreeSet<InterfaceName>, until: BootTime) {
-        let cleared: Vec<ResourceId> = self
-            .table
-            .slots()
-            .filter(|slot| {
-                matches!(&slot.state, SlotState::Quarantined { cause: Quarantine::Wired(interface) }
-                    if !still_wired.contains(interface))
-            })
-            .map(|slot| slot.resource.id.clone())
-            .collect();
+    pub fn clear(&mut self, is_over: impl Fn(&Quarantine) -> bool, until: BootTime) {
+        let over = |slot: &&Slot| matches!(&slot.state, SlotState::Quarantined { cause } if is_over(cause));
+        let cleared: Vec<ResourceId> =
+            self.table.slots().filter(over).map(|slot| slot.resource.id.clone()).collect();
         for id in cleared {
             self.table.set(&id, SlotState::Cooling { until, wired: false, former: None });
         }
@@ -244,7 +264,7 @@ impl Pool {
     pub fn grown(&mut self, fresh: Vec<Resource>) {
         self.growth = Growth::Ready;
         for resource in fresh {
-            self.restore(resource, SlotState::Idle { since: BootTime::default() });
+            self.add_idle(resource);
         }
     }
 
@@ -261,16 +281,19 @@ impl Pool {
         }
     }
 
-    /// Ends what is due, then says what brings the idle count back between its marks. `waiting`
-    /// callers count as demand.
+    /// What brings the idle count back between its marks. `waiting` callers count as demand.
     pub fn next_action(&mut self, now: BootTime, waiting: usize) -> Option<Action> {
         self.end_due(now);
+        if !self.returning.is_empty() {
+            return Some(Action::Shrink(std::mem::take(&mut self.returning)));
+        }
         let wanted = (self.limits.min_idle + waiting).min(self.limits.capacity);
-        let room = self.limits.capacity.saturating_sub(self.table.len());
+        let room = self.limits.capacity.saturating_sub(self.table.own_count());
         let missing = wanted.saturating_sub(self.table.idle_count()).min(room).min(LARGEST_GROWTH);
         if let Some(missing) = NonZeroUsize::new(missing) {
             return self.growth.begin(now).then_some(Action::Grow(missing));
         }
+        self.growth.rest(now);
         let surplus = self.table.idle_count().saturating_sub(self.limits.max_idle.max(waiting));
         let victims: Vec<ResourceId> = self.table.shortest_idle(surplus);
         for id in &victims {
@@ -283,7 +306,9 @@ impl Pool {
         (!gone.is_empty()).then_some(Action::Shrink(gone))
     }
 
-    fn end_due(&mut self, now: BootTime) {
+    /// Ends every rest that is over. Before anything is promised, so that nobody is told of a
+    /// shortage that is past.
+    pub fn end_due(&mut self, now: BootTime) {
         let due: Vec<ResourceId> = self
             .table
             .ending()
@@ -296,6 +321,8 @@ impl Pool {
                 SlotState::Cooling { wired: false, .. }
                 | SlotState::Reserved { wired: false, .. } => {
                     if slot.foreign {
+                        // The provider may know a part of it.
+                        self.returning.push(slot.resource.clone());
                         self.table.remove(&id);
                     } else {
                         self.table.set(&id, SlotState::Idle { since: now });
@@ -331,11 +358,21 @@ impl Pool {
 
     /// Whether a caller who waits may get something without anybody releasing anything.
     pub fn may_grow(&self, now: BootTime) -> bool {
-        !self.growth.is_backing_off(now) && self.table.len() < self.limits.capacity
+        !self.growth.is_backing_off(now) && self.table.own_count() < self.limits.capacity
     }
 
     pub fn last_refusal(&self) -> Option<&SourceError> {
         self.growth.last_refusal()
+    }
+
+    /// Whether the provider does not know this one any more.
+    pub fn is_foreign(&self, id: &ResourceId) -> bool {
+        self.table.get(id).is_some_and(|slot| slot.foreign)
+    }
+
+    /// As many more as the provider could still give.
+    pub fn room(&self) -> usize {
+        self.limits.capacity.saturating_sub(self.table.own_count())
     }
 
     pub fn limits(&self) -> Limits {

@@ -2,7 +2,12 @@
 
 mod shortage;
 
-use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_types::{AddressSet, AttachmentKey, BootTime, InterfaceName, Resource, ResourceId};
 use tokio::{
@@ -46,8 +51,8 @@ pub struct Reservation {
 pub enum PoolError {
     #[error("no address is free: {0}")]
     Exhausted(Box<Shortage>),
-    #[error("{address} is not available: {by}")]
-    Held { address: std::net::IpAddr, by: String },
+    #[error("{address} is not available: {by}{}", for_more(*free_in))]
+    Held { address: std::net::IpAddr, by: String, free_in: Option<Duration> },
     #[error("the address asked for cannot be given")]
     Refused(#[source] SourceError),
     #[error("too many callers wait for an address")]
@@ -56,12 +61,36 @@ pub enum PoolError {
     Closed,
 }
 
+fn for_more(free_in: Option<Duration>) -> String {
+    free_in.map_or_else(String::new, |it| format!(", for {} s more", it.as_secs_f64().ceil()))
+}
+
 /// The pool as it stands, for people and metrics.
 #[derive(Debug, Clone)]
 pub struct PoolView {
     pub slots: Vec<Slot>,
     pub shortage: Shortage,
     pub now: BootTime,
+}
+
+/// Which quarantines are over.
+#[derive(Debug, Clone)]
+pub enum Cleared {
+    /// Of what was wired without a record: all but these.
+    AllButWired(BTreeSet<InterfaceName>),
+    /// Of what this attachment's unreadable record held.
+    RecordOf(AttachmentKey),
+}
+
+impl Cleared {
+    fn covers(&self, cause: &Quarantine) -> bool {
+        match (self, cause) {
+            (Self::AllButWired(wired), Quarantine::Wired(interface)) => !wired.contains(interface),
+            (Self::RecordOf(key), Quarantine::SetAside { row }) => *row == key.to_string(),
+            (Self::RecordOf(key), Quarantine::HeldInStore { by }) => by == key,
+            (Self::AllButWired(_) | Self::RecordOf(_), _) => false,
+        }
+    }
 }
 
 /// One queue for all, so that what one caller sees done is done before what it asks next.
@@ -73,7 +102,9 @@ enum Message {
     Release { id: ResourceId, owner: AttachmentKey, rest: SlotState },
     Transfer { id: ResourceId, from: AttachmentKey, to: AttachmentKey },
     Unwired(ResourceId),
-    Trust { still_wired: std::collections::BTreeSet<InterfaceName>, until: BootTime },
+    Quarantine { resource: Resource, cause: Quarantine },
+    Clear { cleared: Cleared, until: BootTime },
+    IsForeign { id: ResourceId, reply: oneshot::Sender<bool> },
     View(oneshot::Sender<PoolView>),
     Count(oneshot::Sender<Shortage>),
 }
@@ -151,9 +182,21 @@ impl PoolHandle {
         self.send(Message::Unwired(id));
     }
 
-    /// Ends the quarantine of what was wired without a record and is no longer.
-    pub fn trust(&self, still_wired: std::collections::BTreeSet<InterfaceName>, until: BootTime) {
-        self.send(Message::Trust { still_wired, until });
+    /// Nobody gets what is idle or rests of these addresses until [`PoolHandle::clear`].
+    pub fn quarantine(&self, resource: Resource, cause: Quarantine) {
+        self.send(Message::Quarantine { resource, cause });
+    }
+
+    /// Ends quarantines: what they were for rests until `until`, then it is given out again.
+    pub fn clear(&self, cleared: Cleared, until: BootTime) {
+        self.send(Message::Clear { cleared, until });
+    }
+
+    /// Whether the provider does not know it any more.
+    pub async fn is_foreign(&self, id: ResourceId) -> Result<bool, PoolError> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::IsForeign { id, reply }).map_err(|_| PoolError::Closed)?;
+        answer.await.map_err(|_| PoolError::Closed)
     }
 
     pub async fn view(&self) -> Result<PoolView, PoolError> {
@@ -204,6 +247,7 @@ struct PoolTask {
 impl PoolTask {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>, stop: CancellationToken) {
         loop {
+            self.pool.end_due(self.clock.now());
             self.serve_waiting();
             self.act();
             let pause = self.pool.next_change().map_or(LONGEST_SLEEP, |at| {
@@ -220,7 +264,9 @@ impl PoolTask {
                 }
                 Some(done) = self.calls.join_next() => match done {
                     Ok(done) => self.done(done),
-                    Err(err) => warn!(%err, "a call to the provider panicked"),
+                    // What it would have answered is not known, and who waits for it would wait
+                    // for ever: the process ends over it.
+                    Err(err) => std::panic::resume_unwind(err.into_panic()),
                 },
                 () = time::sleep(pause) => (),
             }
@@ -240,7 +286,13 @@ impl PoolTask {
             }
             Message::Transfer { id, from, to } => self.pool.transfer(&id, &from, &to),
             Message::Unwired(id) => self.pool.unwired(&id),
-            Message::Trust { still_wired, until } => self.pool.trust(&still_wired, until),
+            Message::Quarantine { resource, cause } => self.pool.quarantine(resource, cause),
+            Message::Clear { cleared, until } => {
+                self.pool.clear(|cause| cleared.covers(cause), until);
+            }
+            Message::IsForeign { id, reply } => {
+                let _ = reply.send(self.pool.is_foreign(&id));
+            }
             Message::View(reply) => {
                 let view = PoolView {
                     slots: self.pool.slots().cloned().collect(),
@@ -273,8 +325,9 @@ impl PoolTask {
                     let shortage = Box::new(self.shortage());
                     let _ = request.reply.send(Err(PoolError::Exhausted(shortage)));
                 }
-                Err(Refusal::Held { address, by }) => {
-                    let _ = request.reply.send(Err(PoolError::Held { address, by }));
+                Err(Refusal::Held { address, by, until }) => {
+                    let free_in = until.map(|until| until.since(self.clock.now()));
+                    let _ = request.reply.send(Err(PoolError::Held { address, by, free_in }));
                 }
                 Err(Refusal::NotHere) => self.ask_exactly(request),
                 Err(Refusal::Apart(slots)) => {
@@ -334,10 +387,12 @@ impl PoolTask {
                 self.pool.grow_failed(self.clock.now(), err);
             }
             Done::Exactly(request, Ok(resource)) => {
-                match self.pool.promise_fresh(resource, &request.wish) {
+                match self.pool.promise_fresh(resource.clone(), &request.wish) {
                     Ok(resource) => self.answer(request, resource),
-                    Err(Refusal::Held { address, by }) => {
-                        let _ = request.reply.send(Err(PoolError::Held { address, by }));
+                    Err(Refusal::Held { address, by, .. }) => {
+                        self.give_back(vec![resource], None);
+                        let held = PoolError::Held { address, by, free_in: None };
+                        let _ = request.reply.send(Err(held));
                     }
                     Err(Refusal::NothingIdle | Refusal::NotHere | Refusal::Apart(_)) => {
                         self.waiting.push_back(request);

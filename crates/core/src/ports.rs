@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use berth_types::{
     AddressSet, Attachment, AttachmentKey, BootId, BootTime, Deadline, InterfaceName, Netns,
-    NetnsId, PodRef, ProcessStart, Resource, ResourceId,
+    NetnsId, PodInterface, ProcessStart, Resource, ResourceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub enum Change {
     PutCooling(Cooling),
     RemoveCooling(ResourceId),
     PutReservation(Reserved),
-    RemoveReservation(PodRef),
+    RemoveReservation(ResourceId),
     BeginIntent(Intent),
     EndIntent(IntentId),
 }
@@ -77,13 +77,13 @@ pub struct Cooling {
 pub struct Former {
     pub key: AttachmentKey,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<PodRef>,
+    pub pod: Option<PodInterface>,
 }
 
 /// A resource kept for a pod that will come back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
-    pub pod: PodRef,
+    pub pod: PodInterface,
     pub resource: Resource,
     pub deadline: Deadline,
 }
@@ -173,6 +173,9 @@ pub trait Source: Send + Sync + 'static {
     /// Takes back what is no longer wanted. What it never gave is not an error.
     async fn unassign(&self, resources: Vec<Resource>) -> Result<(), SourceError>;
 
+    /// Whether it could ever give this address; if not, why.
+    fn knows(&self, address: IpAddr) -> Result<(), SourceError>;
+
     /// Told at start what is already out: it is not given again. Answers those that are not of
     /// this source any more (the configuration changed): they may live on but never come back.
     fn adopt(&self, held: &[Resource]) -> Vec<ResourceId>;
@@ -206,8 +209,12 @@ pub trait HostNetwork: Send + Sync + 'static {
     /// `batch` may be taken for gone.
     async fn reap(&self, batch: &[Unwiring]) -> Result<(), HostError>;
 
-    /// All host interfaces with a name of ours that are not on their way out.
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError>;
+    /// All host interfaces that bear our mark, a name of ours or one of `known`, and are not on
+    /// their way out.
+    async fn links(
+        &self,
+        known: &BTreeSet<InterfaceName>,
+    ) -> Result<BTreeMap<InterfaceName, HostLink>, HostError>;
 }
 
 /// A link on the host that bears a name of ours.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use berth_types::{AttachmentKey, chain};
+use berth_types::{AttachmentKey, PodInterface, chain};
 use tokio::{
     sync::{Notify, mpsc},
     time,
@@ -44,8 +44,15 @@ pub(crate) struct Reaper {
 /// What is queued or being deleted, by key: a key may have several lives behind it.
 #[derive(Debug, Default)]
 struct Pending {
-    counts: Mutex<HashMap<AttachmentKey, usize>>,
+    keys: Mutex<Keys>,
     done: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    counts: HashMap<AttachmentKey, usize>,
+    /// The last sandbox of each pod's interface, while its links are there.
+    of_pods: HashMap<PodInterface, AttachmentKey>,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -64,20 +71,29 @@ fn intent_id(left: &Unwiring) -> IntentId {
 }
 
 impl Pending {
-    fn lock(&self) -> MutexGuard<'_, HashMap<AttachmentKey, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Keys> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reaper {
-    pub(crate) fn enqueue(&self, left: Unwiring) {
-        *self.pending.lock().entry(left.key.clone()).or_default() += 1;
+    pub(crate) fn enqueue(&self, left: Unwiring, pod: Option<PodInterface>) {
+        {
+            let mut keys = self.pending.lock();
+            *keys.counts.entry(left.key.clone()).or_default() += 1;
+            keys.of_pods.extend(pod.map(|pod| (pod, left.key.clone())));
+        }
         // A reaper that has stopped left its intents on disk for the next start.
         let _ = self.queue.send(left);
     }
 
     pub(crate) fn is_pending(&self, key: &AttachmentKey) -> bool {
-        self.pending.lock().contains_key(key)
+        self.pending.lock().counts.contains_key(key)
+    }
+
+    /// The sandbox of a pod whose links are still being deleted.
+    pub(crate) fn pending_of(&self, pod: &PodInterface) -> Option<AttachmentKey> {
+        self.pending.lock().of_pods.get(pod).cloned()
     }
 
     /// Waits until nothing of an earlier life of `key` is left.
@@ -102,7 +118,7 @@ impl Reaper {
     /// Deletes and waits.
     pub(crate) async fn settle_now(&self, left: Unwiring) -> Result<(), ReapError> {
         let key = left.key.clone();
-        self.enqueue(left);
+        self.enqueue(left, None);
         self.settle(&key).await
     }
 }
@@ -144,7 +160,14 @@ async fn run(
                 batch.append(&mut stuck);
             }
         }
-        stuck.extend(reap_all(&parts, &pending, batch).await);
+        for left in reap_all(&parts, &pending, batch).await {
+            if stuck.contains(&left) {
+                // Asked for again meanwhile: once is enough.
+                finished(&pending, std::slice::from_ref(&left));
+            } else {
+                stuck.push(left);
+            }
+        }
         if stuck.is_empty() {
             pause = PAUSE.0;
         }
@@ -197,15 +220,16 @@ async fn reap(parts: &ReaperParts, batch: &[Unwiring]) -> Result<(), BatchError>
 }
 
 fn finished(pending: &Pending, batch: &[Unwiring]) {
-    let mut counts = pending.lock();
+    let mut keys = pending.lock();
     for left in batch {
-        if let Some(count) = counts.get_mut(&left.key) {
+        if let Some(count) = keys.counts.get_mut(&left.key) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&left.key);
+                keys.counts.remove(&left.key);
+                keys.of_pods.retain(|_, key| *key != left.key);
             }
         }
     }
-    drop(counts);
+    drop(keys);
     pending.done.notify_waiters();
 }

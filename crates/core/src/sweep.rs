@@ -14,6 +14,8 @@ use crate::ports::NetnsState;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) age: Duration,
+    /// Its ADD has not committed and may still be at work.
+    pub(crate) under_way: bool,
     pub(crate) netns: NetnsState,
     /// Whether the host still has its link; `None` where that could not be asked.
     pub(crate) link: Option<bool>,
@@ -106,15 +108,21 @@ impl Sweeper {
         if evidence.age < self.grace {
             return Some("it is younger than the grace");
         }
+        if evidence.under_way {
+            return Some("its ADD may still be under way");
+        }
         // A link goes with the namespace of either of its ends. While the host's is there, so is
         // the pod's namespace, be it held open or mounted elsewhere. And without its link a live
-        // namespace is a pod no more.
+        // namespace is a pod no more; a runtime's list is no reason to look that far.
         match (evidence.link, &evidence.netns) {
             (_, NetnsState::Unknown) => return Some("its namespace could not be looked at"),
             (None, _) => return Some("the host's links could not be asked for"),
             (Some(true), NetnsState::Alive) => return Some("its namespace is alive"),
             (Some(true), NetnsState::Gone(_)) => {
                 return Some("its host link is there, so its namespace lives somewhere");
+            }
+            (Some(false), NetnsState::Alive) if evidence.runtime_lists_it.is_some() => {
+                return Some("its namespace is alive");
             }
             (Some(false), NetnsState::Alive | NetnsState::Gone(_)) => (),
         }
@@ -190,6 +198,7 @@ mod tests {
     fn dead() -> Evidence {
         Evidence {
             age: GRACE,
+            under_way: false,
             netns: NetnsState::Gone("its path is gone"),
             link: Some(false),
             pods: PodEvidence::NoSource,
@@ -243,7 +252,10 @@ mod tests {
         assert_eq!(judge(&mut sweeper, &listed(false), 0), Verdict::Collect);
         assert!(matches!(judge(&mut sweeper, &listed(true), 0), Verdict::Keep { .. }));
         let alive = Evidence { netns: NetnsState::Alive, ..listed(false) };
-        assert!(matches!(judge(&mut sweeper, &alive, 0), Verdict::Suspect { .. }));
+        for at in [0, 60] {
+            let verdict = judge(&mut sweeper, &alive, at);
+            assert_eq!(verdict, Verdict::Keep { because: "its namespace is alive" });
+        }
     }
 
     #[test]
@@ -283,6 +295,7 @@ mod tests {
         (0..300u64, netns, prop::option::of(any::<bool>()), pods, prop::option::of(any::<bool>()))
             .prop_map(|(age, netns, link, pods, runtime_lists_it)| Evidence {
                 age: Duration::from_secs(age),
+                under_way: false,
                 netns,
                 link,
                 pods,
@@ -311,7 +324,8 @@ mod tests {
                 let verdict = sweeper.judge((&key(), &life(current)), &evidence, now(at), look);
                 let may_live = evidence.age < GRACE
                     || evidence.netns == NetnsState::Unknown
-                    || evidence.link != Some(false)
+                || evidence.link != Some(false)
+                || (evidence.netns == NetnsState::Alive && evidence.runtime_lists_it.is_some())
                     || matches!(evidence.pods, PodEvidence::InDoubt | PodEvidence::Alive)
                     || evidence.runtime_lists_it == Some(true);
                 if verdict == Verdict::Collect {

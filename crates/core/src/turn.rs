@@ -5,23 +5,23 @@ use std::{
     time::Duration,
 };
 
-use berth_types::{AttachmentKey, InterfaceName, NetworkName, PodRef};
+use berth_types::{AttachmentKey, PodInterface};
 use tokio::{sync::oneshot, time};
 
 /// What one call at a time may change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Attachment(AttachmentKey),
-    /// A pod's interface on one network. A second sandbox of the pod must see what became of
-    /// the first, while the pod's other networks may go on beside it.
-    Pod(NetworkName, InterfaceName, PodRef),
+    /// A second sandbox of the pod must see what became of the first, while the pod's other
+    /// networks may go on beside it.
+    Pod(PodInterface),
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Attachment(key) => write!(f, "attachment {key}"),
-            Self::Pod(network, interface, pod) => write!(f, "pod {pod} on {network}/{interface}"),
+            Self::Pod(pod) => write!(f, "pod {pod}"),
         }
     }
 }

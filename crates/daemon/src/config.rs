@@ -2,11 +2,18 @@
 
 mod file;
 
-use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use berth_cloud::local::LocalAddresses;
 use berth_types::{HostPrefix, InvalidId};
 use ipnet::IpNet;
 use serde_json::Value;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use file::{File, IpStack, LogFormat};
 
@@ -68,6 +75,8 @@ pub enum ConfigError {
     Read { path: PathBuf, source: io::Error },
     #[error("the configuration is not JSON")]
     Syntax(#[source] serde_json::Error),
+    #[error("{path:?} is not a configuration")]
+    File { path: PathBuf, source: Box<ConfigError> },
     /// serde names what is allowed for unknown fields and wrong types.
     #[error("`{path}`: {problem}")]
     Field { path: String, problem: String },
@@ -93,12 +102,12 @@ impl Environment {
 impl Loaded {
     /// The file at `path`; without one, the defaults. The environment goes last.
     pub fn load(path: Option<PathBuf>, environment: &Environment) -> Result<Self, ConfigError> {
-        let text = match path {
-            Some(path) => std::fs::read_to_string(&path)
-                .map_err(|source| ConfigError::Read { path, source })?,
-            None => "{}".into(),
-        };
-        Self::parse(&text, environment)
+        let Some(path) = path else { return Self::parse("{}", environment) };
+        match read_text(&path) {
+            Err(source) => Err(ConfigError::Read { path, source }),
+            Ok(text) => Self::parse(&text, environment)
+                .map_err(|source| ConfigError::File { path, source: Box::new(source) }),
+        }
     }
 
     pub fn parse(text: &str, environment: &Environment) -> Result<Self, ConfigError> {
@@ -129,6 +138,20 @@ impl Loaded {
         note_sources("", &effective, &document, &mut sources);
         Ok(Self { config, effective, sources })
     }
+}
+
+/// Larger than any configuration or network list; a device or a log named by mistake has no end.
+const LARGEST_FILE: u64 = 1024 * 1024;
+
+/// The text of a file that a person wrote.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        let problem = format!("it is longer than {LARGEST_FILE} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
+    Ok(text)
 }
 
 /// Every leaf that the document has is from the file; the rest are defaults.
@@ -182,6 +205,14 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
         log,
         stop_grace,
     } = file;
+    if !is_log_filter(&log.level) {
+        let problem = format!(
+            "{:?}; allowed: off, error, warn, info, debug or trace, or a filter such as \
+             info,berth_core=debug",
+            log.level
+        );
+        return Err(ConfigError::field("log.level", problem));
+    }
     if version != "1" {
         return Err(ConfigError::field(
             "version",
@@ -212,6 +243,17 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
         let problem = format!("{mtu} bytes; allowed: 0 for the uplink's, or {least} to 65535");
         return Err(ConfigError::field("mtu", problem));
     }
+    let paths = [
+        ("socket", Some(&*socket)),
+        ("state_dir", Some(&*state_dir)),
+        ("cni_conf.path", Some(&cni_conf.path)),
+        ("cni_conf.source", cni_conf.source.as_ref()),
+    ];
+    for (field, path) in paths {
+        if path.is_some_and(|path| path.as_os_str().as_encoded_bytes().contains(&0)) {
+            return Err(ConfigError::field(field, "a NUL byte is in no path"));
+        }
+    }
     if !socket.is_absolute() || !state_dir.is_absolute() {
         let field = if socket.is_absolute() { "state_dir" } else { "socket" };
         return Err(ConfigError::field(field, "an absolute path is needed"));
@@ -229,7 +271,12 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
     let excluded = exclude
         .iter()
         .map(|text| file::net_or_address(text).map_err(|err| ConfigError::field("exclude", err)))
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<Vec<IpNet>, _>>()?;
+    if let Some(outside) = excluded.iter().find(|it| is_outside(it, &pod_cidrs)) {
+        return Err(ConfigError::field("exclude", format!("{outside} is in no pod CIDR")));
+    }
+    LocalAddresses::new(&pod_cidrs, &excluded)
+        .map_err(|err| ConfigError::field("pod_cidrs", err))?;
     Ok(Config {
         socket: socket.clone(),
         state_directory: state_dir.clone(),
@@ -252,6 +299,24 @@ fn check(file: &mut File, families_by_default: bool) -> Result<Config, ConfigErr
         conflist_source: cni_conf.source.clone(),
         families_by_default,
     })
+}
+
+/// Whether nothing would be excluded by it. What is of a family that the node does not give out
+/// may stand there.
+fn is_outside(excluded: &IpNet, pod_cidrs: &[IpNet]) -> bool {
+    let same_family = |cidr: &&IpNet| cidr.addr().is_ipv4() == excluded.addr().is_ipv4();
+    let mut of_family = pod_cidrs.iter().filter(same_family).peekable();
+    of_family.peek().is_some()
+        && !of_family.any(|cidr| cidr.contains(excluded) || excluded.contains(cidr))
+}
+
+/// A mistyped level would be taken for a module's name, and nothing would be logged.
+fn is_log_filter(text: &str) -> bool {
+    let has_level = |directive: &str| {
+        let level = directive.rsplit('=').next().unwrap_or_default();
+        level.parse::<LevelFilter>().is_ok()
+    };
+    text.split(',').all(has_level) && EnvFilter::try_new(text).is_ok()
 }
 
 fn pod_cidrs(stack: IpStack, given: Option<Vec<IpNet>>) -> Result<Vec<IpNet>, ConfigError> {

@@ -4,30 +4,40 @@ use std::{io, path::Path};
 
 use serde_json::Value;
 
-use crate::Config;
+use crate::{Config, config::read_text};
 
 const BUILT_IN: &str = include_str!("../../../cni-conf/10-berth.conflist");
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConflistError {
-    #[error("cannot read {0:?}")]
+pub enum ConflistError {
+    #[error("`cni_conf.source`: cannot read {0:?}")]
     Source(std::path::PathBuf, #[source] io::Error),
-    #[error("the conflist to install is not a JSON object with `plugins`")]
+    #[error("`cni_conf.source`: it is not a JSON object with `plugins`")]
     NotAConflist,
-    #[error("cannot write {0:?}")]
+    #[error("`cni_conf.path`: cannot write {0:?}")]
     Write(std::path::PathBuf, #[source] io::Error),
+}
+
+/// Whether what is to be installed can be: before anything is served.
+pub(crate) fn check(config: &Config) -> Result<(), ConflistError> {
+    if config.conflist.is_some() { wanted(config).map(drop) } else { Ok(()) }
+}
+
+fn wanted(config: &Config) -> Result<Vec<u8>, ConflistError> {
+    let text = match &config.conflist_source {
+        Some(source) => {
+            read_text(source).map_err(|err| ConflistError::Source(source.clone(), err))?
+        }
+        None => BUILT_IN.to_owned(),
+    };
+    adapted(&text, config)
 }
 
 /// Writes it where the configuration says, unless the same is there already: runtimes reload on
 /// every change.
 pub(crate) fn install(config: &Config) -> Result<(), ConflistError> {
     let Some(path) = &config.conflist else { return Ok(()) };
-    let text = match &config.conflist_source {
-        Some(source) => std::fs::read_to_string(source)
-            .map_err(|err| ConflistError::Source(source.clone(), err))?,
-        None => BUILT_IN.to_owned(),
-    };
-    let bytes = adapted(&text, config)?;
+    let bytes = wanted(config)?;
     if std::fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());
     }

@@ -32,8 +32,11 @@ impl HostNetwork for KernelHost {
         self.0.reap(&links, &addresses).await.map_err(failed("delete links"))
     }
 
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
-        let wired = self.0.wired().await.map_err(failed("list links"))?;
+    async fn links(
+        &self,
+        known: &BTreeSet<InterfaceName>,
+    ) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
+        let wired = self.0.wired(known).await.map_err(failed("list links"))?;
         let link =
             |it: berth_datapath::Wired| HostLink { marked: it.marked, addresses: it.addresses };
         Ok(wired.into_iter().map(|(name, it)| (name, link(it))).collect())

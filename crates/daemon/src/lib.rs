@@ -6,6 +6,9 @@
 mod clock;
 mod config;
 mod conflist;
+mod connections;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod gc;
 mod host;
 mod namespaces;

@@ -18,18 +18,18 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time,
 };
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::{service::InterceptorLayer, transport::Server};
 use tracing::{error, info, warn};
 
 use crate::{
     Config, LoadedConfig,
     clock::{BootClock, ClockError},
-    conflist, gc,
+    conflist::{self, ConflistError},
+    connections, gc,
     host::KernelHost,
     namespaces::HostNamespaces,
-    rpc::Service,
+    rpc::{self, Service},
     socket::{self, SocketError},
     spool::Spool,
     watchdog,
@@ -49,6 +49,8 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error("cannot rebuild what was")]
     Start(#[from] StartError),
+    #[error(transparent)]
+    Conflist(#[from] ConflistError),
     #[error("cannot open the spool {path:?}")]
     Spool { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -66,16 +68,37 @@ pub enum RunError {
 /// When no uplink tells: Ethernet's (RFC 894).
 const DEFAULT_MTU: u32 = 1500;
 
-/// Messages of the plugin are small; a runtime's list of valid attachments is the largest thing
-/// that is sent here, some 150 bytes for each.
-const LARGEST_MESSAGE: usize = 1024 * 1024;
+/// A pod's annotations are the largest thing in a message of the plugin: Kubernetes lets them
+/// have 256 KiB together.
+const LARGEST_MESSAGE: usize = 320 * 1024;
 
-/// A peer that stopped reading is cut off after this, so that it cannot hold up a stop.
+/// A runtime's list of valid attachments, some 150 bytes for each.
+const LARGEST_LIST: usize = 1024 * 1024;
+
+/// Calls at once over one connection. With the sizes above it bounds what one peer can have the
+/// daemon hold.
+const MOST_CALLS: u32 = 128;
+
+/// Of one request. gRPC's own default for metadata is 8 KiB.
+const LARGEST_HEADERS: u32 = 16 * 1024;
+
+/// A call that is not there whole after this will never be; the calls themselves end before.
+const SLOWEST_CALL: Duration = rpc::LONGEST_CALL.saturating_add(Duration::from_secs(10));
+
+/// The pause before a conflist that could not be written is tried again.
+const CONFLIST_RETRY: Duration = Duration::from_secs(30);
+
+/// A peer that stopped reading is cut off after this, so that it does not keep its place.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
+
+/// For the last answers to leave, once every call is done. Peers that stay connected (leaked,
+/// stopped, slow) do not hold up the stop longer.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT, or until the store fails.
 pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let config = with_families_of_kernel(loaded.config.clone());
+    conflist::check(&config)?;
     let clock: Arc<dyn Clock> = Arc::new(BootClock::open()?);
     let (store, found) = open_store(&config, Arc::clone(&clock))?;
     let store = Arc::new(store);
@@ -84,6 +107,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let source = Arc::new(LocalAddresses::new(&config.pod_cidrs, &config.excluded)?);
     let host = Host::open(config.host_prefix.clone())?;
     let mtu = prepare_host(&host, &config).await?;
+    berth_core::fail_point!("daemon::start::host_prepared");
     let settings = Settings {
         host_prefix: config.host_prefix.clone(),
         mtu,
@@ -96,7 +120,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
         store: Arc::clone(&store) as _,
         source,
         host: Arc::new(KernelHost(host)),
-        namespaces: Arc::new(HostNamespaces),
+        namespaces: Arc::new(HostNamespaces::new()),
         pods: Arc::new(StaticPods),
         clock,
         settings,
@@ -111,6 +135,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let spool_error = |source| RunError::Spool { path: spool_path.clone(), source };
     let spool = Spool::open(spool_path.clone()).map_err(spool_error)?;
     let all_done = spool.drain(&ipam).await.map_err(spool_error)?;
+    berth_core::fail_point!("daemon::start::spool_drained");
 
     background.spawn(vital(spool.run(ipam.clone(), all_done, stop_background.clone())));
     background.spawn(vital(gc::run(ipam.clone(), config.gc_interval, stop_background.clone())));
@@ -119,7 +144,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
         background.spawn(settle_doubt(Arc::clone(&store), ipam.clone(), stop_background.clone()));
     }
 
-    let served = serve(&config, loaded, &ipam, &store).await;
+    let served = Box::pin(serve(&config, loaded, &ipam, &store)).await;
     // Whoever still waits for an address is told so by the pool's end.
     stop_background.cancel();
     background.close();
@@ -201,6 +226,10 @@ async fn serve(
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE.0))
         .http2_keepalive_timeout(Some(KEEPALIVE.1))
+        .http2_max_header_list_size(LARGEST_HEADERS)
+        .max_concurrent_streams(MOST_CALLS)
+        .timeout(SLOWEST_CALL)
+        .layer(InterceptorLayer::new(rpc::admit))
         .add_service(health_service)
         .add_service(reflection_v1().map_err(RunError::Reflection)?)
         .add_service(reflection_v1alpha().map_err(RunError::Reflection)?)
@@ -213,13 +242,15 @@ async fn serve(
                 .max_decoding_message_size(LARGEST_MESSAGE),
         )
         .add_service(
-            v1::admin_server::AdminServer::new(service).max_decoding_message_size(LARGEST_MESSAGE),
+            v1::admin_server::AdminServer::new(service).max_decoding_message_size(LARGEST_LIST),
         )
         .serve_with_incoming_shutdown(
-            UnixListenerStream::new(listener),
+            connections::accept(listener),
             stop.clone().cancelled_owned(),
         );
+    berth_core::fail_point!("daemon::start::listening");
     announce(config);
+    requests.spawn(install_conflist(config.clone(), stop.clone()));
 
     let mut broken = store.failed();
     let failed = async move {
@@ -239,14 +270,27 @@ async fn serve(
         ipam.begin_stop();
         watchdog::stopping(config.stop_grace);
         health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        health.set_not_serving::<v1::ipam_server::IpamServer<Service>>().await;
+        health.set_not_serving::<v1::inspect_server::InspectServer<Service>>().await;
+        health.set_not_serving::<v1::admin_server::AdminServer<Service>>().await;
         stop.cancel();
         ended
     };
-    let drained = async {
-        let served = server.await;
+    let all_answered = async {
+        stop.cancelled().await;
         requests.close();
         requests.wait().await;
-        served.map_err(RunError::Serve)
+        time::sleep(LAST_WORDS).await;
+    };
+    let drained = async {
+        let served = tokio::select! {
+            served = server => served.map_err(RunError::Serve),
+            () = all_answered => Ok(()),
+        };
+        // What came in the last moment.
+        requests.close();
+        requests.wait().await;
+        served
     };
     let out_of_time = async {
         stop.cancelled().await;
@@ -275,12 +319,19 @@ fn announce(config: &Config) {
             warn!(%err, "cannot note that the daemon has served: STATUS has no grace");
         }
     }
-    match conflist::install(config) {
-        Ok(()) => (),
-        Err(err) => error!(err = %chain(&err), "cannot install the conflist"),
-    }
     watchdog::notify(&[NotifyState::Ready]);
     info!(socket = %config.socket.display(), "serving");
+}
+
+/// Until it stands there: without it the runtime does not know of us.
+async fn install_conflist(config: Config, stop: CancellationToken) {
+    while let Err(err) = conflist::install(&config) {
+        error!(err = %chain(&err), "cannot install the conflist, trying again");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = time::sleep(CONFLIST_RETRY) => (),
+        }
+    }
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -10,8 +10,9 @@ use std::{sync::Arc, time::Duration};
 use berth_core::Ipam;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
+use tracing::{Instrument, warn};
 
-use crate::config::Loaded;
+use crate::{config::Loaded, connections};
 
 /// What the three services share.
 #[derive(Debug, Clone)]
@@ -22,8 +23,11 @@ pub(crate) struct Service {
     stop: CancellationToken,
 }
 
+/// Characters of a reason that are kept.
+const LONGEST_REASON: usize = 256;
+
 /// The longest a call may take: as long as the plugin ever waits.
-const LONGEST_CALL: Duration = Duration::from_secs(110);
+pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(110);
 
 impl Service {
     pub(crate) fn new(
@@ -45,10 +49,29 @@ impl Service {
         T: Send + 'static,
         E: Into<Status> + Send + 'static,
     {
-        let task = self.requests.spawn(async move { work.await.map_err(Into::into) });
+        let logged = async move {
+            let answer: Result<T, Status> = work.await.map_err(Into::into);
+            if let Err(status) = &answer {
+                // The caller is told, and a runtime may not pass it on: the log has it too.
+                warn!(code = ?status.code(), why = ?status.message(), "refused");
+            }
+            answer
+        };
+        let task = self.requests.spawn(logged.in_current_span());
         task.await
             .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
     }
+}
+
+/// Whether the fuzzer's requests are taken or refused, they are without a panic.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_allocate(request: berth_proto::v1::AllocIpRequest) {
+    let _ = ipam::allocate_request(request, LONGEST_CALL);
+}
+
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_gc(request: berth_proto::v1::RunGcRequest) {
+    let _ = admin::gc_request(request);
 }
 
 /// How long the caller waits: the `grpc-timeout` header, at most [`LONGEST_CALL`].
@@ -58,7 +81,7 @@ fn limit<T>(request: &Request<T>) -> Duration {
 }
 
 /// At most 8 digits and a unit (gRPC over HTTP/2, "Timeout").
-fn parse_timeout(text: &str) -> Option<Duration> {
+pub(crate) fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let count: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
     match unit {
@@ -75,12 +98,16 @@ fn parse_timeout(text: &str) -> Option<Duration> {
 /// The socket is root's alone; this holds where somebody changed its mode.
 fn require_root<T>(request: &Request<T>) -> Result<(), Status> {
     let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-    let own = nix::unistd::geteuid().as_raw();
     match peer {
-        Some(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
+        Some(peer) if connections::has_rights(&peer) => Ok(()),
         Some(peer) => Err(status::not_allowed(format!("user {} may not do this", peer.uid()))),
         None => Err(status::not_allowed("the caller is not known".into())),
     }
+}
+
+/// For the server as a whole: who has no rights is told so before a byte of a message is read.
+pub(crate) fn admit(request: Request<()>) -> Result<Request<()>, Status> {
+    require_root(&request).map(|()| request)
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub enum SocketError {
     NotASocket(PathBuf),
     #[error("cannot listen on {path:?}")]
     Listen { path: PathBuf, source: io::Error },
+    #[error("systemd listens on {passed:?} and `socket` is {configured:?}: they must be the same")]
+    Other { passed: PathBuf, configured: PathBuf },
     #[error("cannot use the socket that systemd passed")]
     Passed(#[source] io::Error),
 }
@@ -28,15 +30,22 @@ pub enum SocketError {
 pub(crate) async fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     if let Some(fd) = passed() {
         info!("listening on the socket that systemd holds");
-        return adopt(fd).map_err(SocketError::Passed);
+        let listener = adopt(fd).map_err(SocketError::Passed)?;
+        let passed = listener.local_addr().map_err(SocketError::Passed)?;
+        // The conflist and everybody who asks goes by the configuration.
+        if passed.as_pathname() != Some(path) {
+            let passed = passed.as_pathname().unwrap_or(Path::new("")).to_owned();
+            return Err(SocketError::Other { passed, configured: path.to_owned() });
+        }
+        return Ok(listener);
     }
     clear_the_way(path).await?;
     let listen = |source| SocketError::Listen { path: path.to_owned(), source };
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(listen)?;
     }
-    // Mode 0600 without a moment of anything else. The mask is the process's, and at this point
-    // nothing else makes files.
+    // Mode 0600 without a moment of anything else. The mask is the process's: what another thread
+    // makes in this moment has fewer rights, never more.
     let before = umask(Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
     umask(before);

@@ -1,5 +1,7 @@
 //! Releases that the plugin wrote down while the daemon was away.
 
+mod file;
+
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
@@ -8,7 +10,10 @@ use std::{
 };
 
 use berth_core::{Ipam, Release, ReleaseError};
-use berth_types::{SpooledRelease, chain, durable};
+use berth_types::{SpooledRelease, chain, one_line};
+use file::Unreadable;
+#[cfg(feature = "fuzz")]
+pub(crate) use file::parse;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -16,10 +21,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 /// How long one spooled release waits for its turn.
-const TURN_LIMIT: Duration = Duration::from_secs(30);
+const TURN_LIMIT: Duration = Duration::from_secs(5);
 
 /// The pause before a release that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Characters of a spooled reason that are kept.
+const LONGEST_REASON: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Spool {
@@ -48,6 +56,10 @@ impl Spool {
     /// drain is not missed.
     pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
         std::fs::create_dir_all(&directory)?;
+        // What follows changes its mode: not that of a directory elsewhere.
+        if !directory.symlink_metadata()?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
         let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
@@ -58,20 +70,23 @@ impl Spool {
     }
 
     /// Carries out everything that is there, in the order in which it was written. A file that
-    /// is not a release is set aside; one whose release failed stays. Answers whether all went.
+    /// is not a release is set aside; one whose release failed, or that cannot be read now, stays.
+    /// Answers whether all went.
     pub(crate) async fn drain(&self, ipam: &Ipam) -> io::Result<bool> {
         let mut names: Vec<PathBuf> = std::fs::read_dir(&self.directory)?
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|it| it == "json") && path.is_file())
+            .filter(|path| path.extension().is_some_and(|it| it == "json"))
             .collect();
         names.sort_unstable();
         let mut all = true;
         for path in names {
             berth_core::fail_point!("daemon::spool::before_release");
-            match read(&path) {
+            match file::read(&path) {
                 Ok(spooled) => {
                     let key = spooled.key.clone();
-                    match release(ipam, spooled).await {
+                    let released = release(ipam, spooled).await;
+                    berth_core::fail_point!("daemon::spool::released");
+                    match released {
                         Ok(()) => remove(&path),
                         Err(err) => {
                             all = false;
@@ -79,7 +94,11 @@ impl Spool {
                         }
                     }
                 }
-                Err(problem) => set_aside(&path, &problem),
+                Err(Unreadable::NotARelease(problem)) => file::set_aside(&path, &problem),
+                Err(Unreadable::Now(err)) => {
+                    all = false;
+                    warn!(?path, %err, "a spooled release cannot be read and stays");
+                }
             }
         }
         Ok(all)
@@ -97,8 +116,9 @@ impl Spool {
                         guard.clear_ready();
                     }
                     Err(err) => {
-                        error!(%err, "the spool cannot be watched any more");
-                        return;
+                        // Looked at now and then instead.
+                        error!(%err, "the spool cannot be watched");
+                        tokio::time::sleep(RETRY).await;
                     }
                 },
                 () = tokio::time::sleep(RETRY), if !all_done => (),
@@ -117,7 +137,7 @@ async fn release(ipam: &Ipam, spooled: SpooledRelease) -> Result<(), ReleaseErro
         .release(Release {
             key: spooled.key,
             started: Some(spooled.process_start),
-            reason: format!("spooled: {}", spooled.reason),
+            reason: format!("spooled: {}", one_line(&spooled.reason, LONGEST_REASON)),
             only_if_dead: false,
             limit: TURN_LIMIT,
         })
@@ -126,30 +146,9 @@ async fn release(ipam: &Ipam, spooled: SpooledRelease) -> Result<(), ReleaseErro
     Ok(())
 }
 
-fn read(path: &Path) -> Result<SpooledRelease, String> {
-    let bytes = std::fs::read(path).map_err(|err| err.to_string())?;
-    let spooled: SpooledRelease = serde_json::from_slice(&bytes).map_err(|err| err.to_string())?;
-    if spooled.version != SpooledRelease::VERSION {
-        return Err(format!("version {} is not known", spooled.version));
-    }
-    Ok(spooled)
-}
-
 /// The release is on disk; that its file is gone need not be, since a repeated release is safe.
 fn remove(path: &Path) {
     if let Err(err) = std::fs::remove_file(path) {
         warn!(%err, path = %path.display(), "cannot remove a spooled release that is done");
-    }
-}
-
-/// Kept for a person to look at, out of the way.
-fn set_aside(path: &Path, problem: &str) {
-    error!(path = %path.display(), problem, "a spooled file is not a release and is set aside");
-    let aside = path.with_extension("unreadable");
-    let moved = std::fs::read(path)
-        .and_then(|bytes| durable::replace(&aside, &bytes, 0o600))
-        .and_then(|()| std::fs::remove_file(path));
-    if let Err(err) = moved {
-        error!(%err, path = %path.display(), "cannot set it aside");
     }
 }

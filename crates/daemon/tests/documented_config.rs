@@ -60,3 +60,11 @@ fn the_readme_s_example_is_taken() {
     let example = readme.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(!effective(example).is_empty());
 }
+
+#[test]
+fn the_sample_file_is_the_readme_s_example_and_is_taken() {
+    let sample = include_str!("../../../deploy/berth.json");
+    let readme = fs::read_to_string(README).unwrap();
+    assert!(readme.contains(sample.trim_end()), "README.md shows another one");
+    assert!(!effective(sample).is_empty());
+}

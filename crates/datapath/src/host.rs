@@ -97,15 +97,20 @@ impl Host {
         conntrack::forget(addresses).await
     }
 
-    /// The host interfaces with a name of ours that are not unhooked, with the addresses routed to
+    /// The host interfaces that bear our mark, a name of ours or one of `known`, and are not unhooked, with the addresses routed to
     /// each, and whether they bear our mark. An ifb whose pair has gone with its namespace counts
     /// for the interface it belonged to, without addresses.
-    pub async fn wired(&self) -> Result<BTreeMap<InterfaceName, Wired>, HostError> {
+    pub async fn wired(
+        &self,
+        known: &BTreeSet<InterfaceName>,
+    ) -> Result<BTreeMap<InterfaceName, Wired>, HostError> {
         let links = self.all_links().await?;
         let mut wired = BTreeMap::new();
         let mut names = HashMap::new();
         for link in links.iter().filter(|link| !link.is_unhooked()) {
-            let Some(interface) = links::host_interface(&self.prefix, link) else { continue };
+            let Some(interface) = links::host_interface(&self.prefix, known, link) else {
+                continue;
+            };
             names.insert(link.index, interface.clone());
             let entry: &mut Wired = wired.entry(interface).or_default();
             entry.marked |= link.is_live();
@@ -210,4 +215,16 @@ fn forward(path: &str) -> Result<Switched, HostError> {
     }
     sysctl::ensure(path, "1").map_err(failed)?;
     Ok(Switched::On)
+}
+
+/// For the fuzzer: what one read of a netlink socket may bring, and what is taken out of it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz(datagram: &[u8]) {
+    let mut bodies = 0;
+    let _ = raw::read(datagram, &mut |body| {
+        bodies += body.len();
+        conntrack::fuzz(body);
+    });
+    assert!(bodies <= datagram.len());
+    conntrack::fuzz(datagram);
 }

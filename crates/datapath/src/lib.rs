@@ -8,6 +8,8 @@
 //! [`LINK_GROUP`] or, once unhooked, in [`UNHOOKED_GROUP`]; routes carry [`ROUTE_PROTOCOL`]; nft
 //! rules are in one table of ours.
 
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod plan;
 
 mod attach;

@@ -5,6 +5,8 @@ use berth_types::{
     LINK_GATEWAY_V4, LINK_GATEWAY_V6, MacAddress, NetConf, PodIdentity, ProcessStart, ResourceKind,
 };
 
+use ipnet::IpNet;
+
 use crate::{BadRequest, v1};
 
 /// The longest pod namespace, name or uid taken: Kubernetes allows 253 characters for a name.
@@ -75,6 +77,18 @@ pub fn ip_set(addresses: &AddressSet) -> v1::IpSet {
         ipv4: addresses.v4.map(|address| address.to_string()).unwrap_or_default(),
         ipv6: addresses.v6.map(|address| address.to_string()).unwrap_or_default(),
     }
+}
+
+/// At most one prefix of each family, as text.
+pub fn prefix_set<'a>(prefixes: impl Iterator<Item = &'a IpNet>) -> v1::IpSet {
+    let mut set = v1::IpSet::default();
+    for prefix in prefixes {
+        match prefix {
+            IpNet::V4(prefix) => set.ipv4 = prefix.to_string(),
+            IpNet::V6(prefix) => set.ipv6 = prefix.to_string(),
+        }
+    }
+    set
 }
 
 fn parse_ip_set(field: &'static str, wire: Option<v1::IpSet>) -> Result<AddressSet, BadRequest> {

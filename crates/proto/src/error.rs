@@ -16,6 +16,8 @@ pub enum Reason {
     ReleasedMeanwhile,
     /// The key is attached in another namespace that is alive.
     AttachedElsewhere,
+    /// The attachment is in use, and the release did not insist.
+    InUse,
     /// There is no record of the key.
     UnknownAttachment,
     /// A field is missing or wrong.
@@ -35,12 +37,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Busy,
         Self::NoAddress,
         Self::AddressNotAvailable,
         Self::ReleasedMeanwhile,
         Self::AttachedElsewhere,
+        Self::InUse,
         Self::UnknownAttachment,
         Self::BadRequest,
         Self::Stopping,
@@ -58,6 +61,7 @@ impl Reason {
             Self::AddressNotAvailable => "ADDRESS_NOT_AVAILABLE",
             Self::ReleasedMeanwhile => "RELEASED_MEANWHILE",
             Self::AttachedElsewhere => "ATTACHED_ELSEWHERE",
+            Self::InUse => "IN_USE",
             Self::UnknownAttachment => "UNKNOWN_ATTACHMENT",
             Self::BadRequest => "BAD_REQUEST",
             Self::Stopping => "STOPPING",

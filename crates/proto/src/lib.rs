@@ -13,7 +13,7 @@ pub mod v1 {
 
 pub use convert::{
     address_set, attachment, interface_facts, ip_set, key, net_conf, optional_mac, pod_identity,
-    process_start,
+    prefix_set, process_start,
 };
 pub use error::{BadRequest, DOMAIN, Reason};
 

@@ -4,7 +4,7 @@ use berth_core::ports::{Change, StoreError};
 use berth_types::{Attachment, AttachmentKey};
 
 use crate::{
-    row::{self, Indexed, Record, pod_key},
+    row::{self, Indexed, Record},
     tree::{Place, Tree, Writes},
 };
 
@@ -83,7 +83,7 @@ impl<E, G: Fn(Tree, &[u8]) -> Result<Option<Vec<u8>>, E>> Draft<'_, G> {
             Change::PutCooling(cooling) => self.put(cooling),
             Change::RemoveCooling(id) => self.remove(Tree::Cooling, id.to_string()),
             Change::PutReservation(reserved) => self.put(reserved),
-            Change::RemoveReservation(pod) => self.remove(Tree::Reservations, pod_key(pod)),
+            Change::RemoveReservation(id) => self.remove(Tree::Reservations, id.to_string()),
             Change::BeginIntent(intent) => self.put(intent),
             Change::EndIntent(id) => self.remove(Tree::Journal, id.0.clone()),
         }

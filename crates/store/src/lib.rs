@@ -48,6 +48,8 @@
 //!
 //! [`StoreError::AddressTaken`]: berth_core::ports::StoreError::AddressTaken
 
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod offline;
 
 #[macro_use]

@@ -61,6 +61,10 @@ pub(crate) fn recover(
     let verdict = judge(&found, recorded, export.as_ref().map(|export| export.sequence));
 
     let exported = export.as_ref().map_or(0, |export| export.sequence);
+    let export_is_whole = export.as_ref().is_none_or(|export| export.whole);
+    if !export_is_whole {
+        error!("the export is damaged");
+    }
     let newest = match recorded {
         Recorded::At(sequence) => sequence.max(exported),
         Recorded::Missing | Recorded::Damaged => exported,
@@ -116,7 +120,8 @@ pub(crate) fn recover(
             .write(sequence)
             .map_err(|source| RecoverError::io(directory.sequence(), source))?;
         return Ok(Recovered {
-            exported: exported == sequence,
+            // A damaged one is written anew.
+            exported: exported == sequence && export_is_whole,
             loaded: Loaded { doubtful: ledger.state.doubtful.clone(), ..contents.loaded },
             remains: contents.remains,
             ledger,
@@ -125,6 +130,7 @@ pub(crate) fn recover(
     for aside in &contents.loaded.set_aside {
         warn!(tree = aside.tree, key = aside.key, problem = aside.problem, "set aside a row");
     }
+    crash_point!("store::before_repair");
     ledger.commit(writes, boot_id).map_err(|err| match err {
         CommitError::Write(ref write) if is_no_space(write) => RecoverError::NoSpace,
         CommitError::Read(_)
@@ -181,6 +187,7 @@ fn replace(directory: &Directory, newest: u64) -> Result<Database, RecoverError>
         .move_database_aside(newest)
         .map_err(|source| RecoverError::io(directory.path().to_owned(), source))?;
     warn!(path = %aside.display(), "moved the database aside");
+    crash_point!("store::moved_aside");
     Database::open(&directory.database()).map_err(RecoverError::from_open)
 }
 

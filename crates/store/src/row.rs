@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use berth_core::ports::{Cooling, Intent, Reserved, Tombstone};
-use berth_types::{Attachment, AttachmentKey, BootId, PodRef};
+use berth_types::{Attachment, AttachmentKey, BootId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
@@ -145,7 +145,7 @@ impl Record for Reserved {
     const TREE: Tree = Tree::Reservations;
 
     fn row_key(&self) -> String {
-        pod_key(&self.pod)
+        self.resource.id.to_string()
     }
 }
 
@@ -172,13 +172,6 @@ impl Record for State {
     fn row_key(&self) -> String {
         Self::KEY.to_owned()
     }
-}
-
-/// `namespace/name`. Without Kubernetes nobody has checked either, so a slash within them is
-/// escaped as in a URL.
-pub(crate) fn pod_key(pod: &PodRef) -> String {
-    let escape = |text: &str| text.replace('%', "%25").replace('/', "%2F");
-    format!("{}/{}", escape(&pod.namespace), escape(&pod.name))
 }
 
 #[cfg(test)]

@@ -65,12 +65,14 @@ async fn an_address_can_change_hands_within_one_commit_and_not_before() {
 async fn every_kind_of_change_is_there_after_a_restart_and_gone_when_removed() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path()).unwrap();
-    let pod = berth_types::PodRef { namespace: "a".to_owned(), name: "b".to_owned() };
-    let reserved = berth_core::ports::Reserved {
-        pod: pod.clone(),
-        resource: resource(3),
-        deadline: cooling(3).deadline,
+    let pod = berth_types::PodInterface {
+        network: "net".parse().unwrap(),
+        interface: "eth0".parse().unwrap(),
+        namespace: "a".to_owned(),
+        name: "b".to_owned(),
     };
+    let reserved =
+        berth_core::ports::Reserved { pod, resource: resource(3), deadline: cooling(3).deadline };
     let intent = Intent {
         id: IntentId("unwire net/c1/eth0".to_owned()),
         what: IntentKind::Unwire(Unwiring {
@@ -102,7 +104,7 @@ async fn every_kind_of_change_is_there_after_a_restart_and_gone_when_removed() {
     let remove = vec![
         Change::RemoveAttachment(key(1)),
         Change::RemoveCooling(resource(2).id),
-        Change::RemoveReservation(pod),
+        Change::RemoveReservation(resource(3).id),
         Change::EndIntent(intent.id),
     ];
     store.commit(remove.clone()).await.unwrap();

@@ -46,11 +46,6 @@ impl AddressSet {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.iter().any(|held| held == address)
     }
-
-    /// Whether the two have an address in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.iter().any(|address| other.contains(address))
-    }
 }
 
 impl From<IpAddr> for AddressSet {

@@ -3,7 +3,8 @@ use std::{fmt, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttachmentKey, Bandwidth, BootTime, InterfaceName, MacAddress, ProcessStart, Resource,
+    AttachmentKey, Bandwidth, BootTime, InterfaceName, MacAddress, NetworkName, ProcessStart,
+    Resource,
 };
 
 /// What the daemon remembers of one attachment. It is the body of a row on disk: fields are
@@ -70,9 +71,14 @@ pub struct PodIdentity {
 }
 
 impl PodIdentity {
-    /// The pod as Kubernetes names it, where both parts are known.
-    pub fn pod_ref(&self) -> Option<PodRef> {
-        Some(PodRef { namespace: self.namespace.clone()?, name: self.name.clone()? })
+    /// The pod's interface that `key` is of, where the pod's namespace and name are known.
+    pub fn interface_of(&self, key: &AttachmentKey) -> Option<PodInterface> {
+        Some(PodInterface {
+            network: key.network.clone(),
+            interface: key.interface.clone(),
+            namespace: self.namespace.clone()?,
+            name: self.name.clone()?,
+        })
     }
 }
 
@@ -88,16 +94,19 @@ impl fmt::Display for PodIdentity {
     }
 }
 
-/// A pod by its Kubernetes name. The name may come again with another pod.
+/// One interface of a pod by its Kubernetes name: what a later sandbox of the pod may have back.
+/// The name may come again with another pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PodRef {
+pub struct PodInterface {
+    pub network: NetworkName,
+    pub interface: InterfaceName,
     pub namespace: String,
     pub name: String,
 }
 
-impl fmt::Display for PodRef {
+impl fmt::Display for PodInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        write!(f, "{}/{} on {}/{}", self.namespace, self.name, self.network, self.interface)
     }
 }
 

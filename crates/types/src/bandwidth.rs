@@ -11,9 +11,3 @@ pub struct Bandwidth {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<u64>,
 }
-
-impl Bandwidth {
-    pub fn is_unlimited(&self) -> bool {
-        self.ingress.is_none() && self.egress.is_none()
-    }
-}

@@ -33,6 +33,14 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     sync_directory(directory)
 }
 
+/// Gives what is at `from` the name `to` in the same directory, durably. Whatever it is, it is
+/// neither opened nor followed.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "its fsync follows")]
+    std::fs::rename(from, to)?;
+    sync_directory(parent(to)?)
+}
+
 /// Makes what was created, renamed or removed in `directory` durable.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()

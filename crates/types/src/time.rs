@@ -98,6 +98,11 @@ impl Deadline {
         Self { boot_id, until: now + length, length_nanos }
     }
 
+    /// The same deadline as a boot sees it that was not there when it was set.
+    pub fn rebased(&self, boot: &BootId, now: BootTime) -> Self {
+        Self::new(boot.clone(), now, Duration::from_nanos(self.length_nanos))
+    }
+
     /// When it is due, on the clock of `boot`, where it is `now`.
     pub fn due(&self, boot: &BootId, now: BootTime) -> BootTime {
         if self.boot_id == *boot {

@@ -90,14 +90,20 @@ impl Space {
         None
     }
 
-    pub(super) fn take(&mut self, address: IpAddr) -> Result<(), SourceError> {
+    /// Whether it is one of these addresses, given out or not.
+    pub(super) fn has(&self, address: IpAddr) -> Result<(), SourceError> {
         let number = number(address);
         if !self.stretches.iter().any(|(first, last)| (first..=last).contains(&&number)) {
             let why =
                 "it is in no pod CIDR, or excluded, or a network, gateway or broadcast address";
             return Err(SourceError::NotOurs { address, why: why.into() });
         }
-        if !self.out.insert(number) {
+        Ok(())
+    }
+
+    pub(super) fn take(&mut self, address: IpAddr) -> Result<(), SourceError> {
+        self.has(address)?;
+        if !self.out.insert(number(address)) {
             return Err(SourceError::Taken(address));
         }
         Ok(())

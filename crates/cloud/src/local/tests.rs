@@ -80,6 +80,17 @@ async fn what_is_held_at_the_start_is_not_given_again_and_strangers_are_named() 
     assert!(!all(&source).await.contains(&"10.1.0.2".to_owned()));
 }
 
+#[tokio::test]
+async fn what_lacks_a_family_of_the_node_is_a_stranger_too() {
+    let source = source(&["10.1.0.0/29", "fd00::/64"], &[]);
+    let held = [Resource::veth(wanted("10.1.0.2"))];
+    assert_eq!(source.adopt(&held), [held[0].id.clone()]);
+    // What it has of this node is not given twice, and comes back with it.
+    assert!(source.assign_exactly(wanted("10.1.0.2")).await.is_err());
+    source.unassign(held.to_vec()).await.unwrap();
+    source.assign_exactly(wanted("10.1.0.2")).await.unwrap();
+}
+
 #[test]
 fn overlapping_and_empty_cidrs_are_refused_by_name() {
     let overlap = LocalAddresses::new(&nets(&["10.0.0.0/8", "10.1.0.0/16"]), &[]).unwrap_err();

@@ -4,7 +4,8 @@ use berth_types::{
     AddressSet, Attachment, AttachmentKey, AttachmentState, Bandwidth, BootId, MacAddress, MacSide,
     Netns, NetnsId, PodIdentity, ProcessStart, chain, host_interface, stable_mac,
 };
-use tracing::{error, info, instrument};
+use tokio::time;
+use tracing::{error, info, instrument, warn};
 
 use super::{COMMIT_WITHIN, EventKind, Ipam, ReleasedMeanwhile, Stopping, lock};
 use crate::{
@@ -54,6 +55,8 @@ pub enum AllocateError {
         #[source]
         source: PoolError,
     },
+    #[error("{key} waited for an address until its deadline")]
+    TooSlow { key: AttachmentKey },
     #[error("cannot take away what an earlier attachment left")]
     Leftovers(#[from] ReapError),
     #[error("cannot take an earlier attachment off the network")]
@@ -87,6 +90,7 @@ impl Ipam {
         if self.inner.stopping.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(Stopping.into());
         }
+        let end = time::Instant::now() + request.limit;
         let netns_id = self.inner.namespaces.identify(&request.netns)?;
         let _turns = self.turns(&request.key, &request.pod, "ADD", request.limit).await?;
         self.refuse_late(&request.key, &request.started)?;
@@ -96,29 +100,30 @@ impl Ipam {
         }
         // Its links have the names that the new ones get.
         self.inner.reaper.settle(&request.key).await?;
+        fail_point!("core::allocate::settled");
+        self.await_former(&request).await;
         if let Some((predecessor, turn)) = self.predecessor(&request).await? {
             return self.take_over(predecessor, turn, request, netns_id).await;
         }
 
         let wish = Wish {
             key: request.key.clone(),
-            pod: request.pod.pod_ref(),
+            pod: request.pod.interface_of(&request.key),
             addresses: request.addresses,
         };
-        let reservation = self
-            .inner
-            .pool
-            .reserve(wish)
+        // Cut off here, the promise gives itself back.
+        let reservation = time::timeout_at(end, self.inner.pool.reserve(wish))
             .await
+            .map_err(|_| AllocateError::TooSlow { key: request.key.clone() })?
             .map_err(|source| AllocateError::Pool { key: request.key.clone(), source })?;
         fail_point!("core::allocate::reserved");
         let resource = reservation.resource().clone();
-        let mut changes = vec![Change::RemoveCooling(resource.id.clone())];
-        let attachment = self.attachment_of(request, resource, netns_id);
-        if let Some(pod) = attachment.pod.pod_ref() {
-            changes.push(Change::RemoveReservation(pod));
-        }
-        changes.push(Change::PutAttachment(Box::new(attachment.clone())));
+        let attachment = self.attachment_of(request, resource.clone(), netns_id);
+        let changes = vec![
+            Change::RemoveCooling(resource.id.clone()),
+            Change::RemoveReservation(resource.id),
+            Change::PutAttachment(Box::new(attachment.clone())),
+        ];
         match self.inner.store.commit(changes).await {
             Ok(()) => (),
             Err(StoreError::AddressTaken { address, holder }) => {
@@ -160,7 +165,9 @@ impl Ipam {
             // What the old namespace left on the host has the names that the new links get.
             let left = unwiring(&existing);
             self.inner.host.unhook(std::slice::from_ref(&left.host_interface)).await?;
+            fail_point!("core::allocate::old_life_unhooked");
             self.inner.reaper.settle_now(Unwiring { resource: None, ..left }).await?;
+            fail_point!("core::allocate::old_life_reaped");
         }
         let resource = existing.resource.clone();
         let mut attachment = self.attachment_of(request, resource, netns_id);
@@ -183,25 +190,38 @@ impl Ipam {
         Ok(attachment)
     }
 
-    /// Another sandbox of the same pod whose namespace is dead, with its turn.
+    /// The pod's last sandbox was released a moment ago: what it had can be had back once its
+    /// links are gone. A link that does not go costs the pod its old address, not its start.
+    async fn await_former(&self, request: &Allocate) {
+        let pod = request.pod.interface_of(&request.key);
+        let Some(former) = pod.and_then(|pod| self.inner.reaper.pending_of(&pod)) else { return };
+        if let Err(err) = self.inner.reaper.settle(&former).await {
+            warn!(err = %chain(&err), "the pod cannot have its old address back yet");
+        }
+    }
+
+    /// Another sandbox of the same pod whose namespace is dead, with its turn. Not one that has
+    /// addresses which the node does not give out any more.
     async fn predecessor(
         &self,
         request: &Allocate,
-    ) -> Result<Option<(Attachment, Turn)>, StoreError> {
-        let Some(pod) = request.pod.pod_ref() else { return Ok(None) };
-        if !request.addresses.is_empty() {
-            return Ok(None);
-        }
-        let id = (request.key.network.clone(), request.key.interface.clone(), pod);
+    ) -> Result<Option<(Attachment, Turn)>, AllocateError> {
+        let Some(pod) = request.pod.interface_of(&request.key) else { return Ok(None) };
         let others: Vec<AttachmentKey> =
-            lock(&self.inner.by_pod).get(&id).into_iter().flatten().cloned().collect();
+            lock(&self.inner.by_pod).get(&pod).into_iter().flatten().cloned().collect();
         for key in others {
+            // Whoever has its turn is releasing it: then it is not ours to take. And only under
+            // the turn is what is read still so a moment later.
+            let subject = Subject::Attachment(key.clone());
+            let Some(turn) = self.inner.turns.try_take(subject, "takeover") else { continue };
             let Some(other) = self.inner.store.attachment(&key)? else { continue };
-            if !self.is_dead(&other).await {
+            let has = other.resource.addresses;
+            let dead = self.is_dead(&other).await;
+            if !dead || !request.addresses.iter().all(|wanted| has.contains(wanted)) {
                 continue;
             }
-            // Whoever has its turn is releasing it: then it is not ours to take.
-            if let Some(turn) = self.inner.turns.try_take(Subject::Attachment(key), "takeover") {
+            let foreign = self.inner.pool.is_foreign(other.resource.id.clone()).await;
+            if matches!(foreign, Ok(false)) {
                 return Ok(Some((other, turn)));
             }
         }
@@ -219,7 +239,9 @@ impl Ipam {
         // Before anything is written: if the dead sandbox's link cannot be deleted, nothing has
         // happened, and its record is as it was.
         self.inner.host.unhook(std::slice::from_ref(&left.host_interface)).await?;
+        fail_point!("core::allocate::predecessor_unhooked");
         self.inner.reaper.settle_now(left).await?;
+        fail_point!("core::allocate::predecessor_reaped");
         let tombstone = self.tombstone(&predecessor.key, request.started.clone());
         let attachment = self.attachment_of(request, predecessor.resource.clone(), netns_id);
         self.inner

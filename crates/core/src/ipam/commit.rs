@@ -39,6 +39,7 @@ impl Ipam {
     pub async fn commit(&self, request: Commit) -> Result<(), CommitError> {
         let subject = Subject::Attachment(request.key.clone());
         let _turn = self.inner.turns.take(subject, "commit", request.limit).await?;
+        fail_point!("core::commit::in_turn");
         self.refuse_late(&request.key, &request.started)?;
         let Some(mut attachment) = self.inner.store.attachment(&request.key)? else {
             return Err(ReleasedMeanwhile { key: request.key }.into());

@@ -21,6 +21,8 @@ pub enum Question {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
+    /// Whether what was asked for is held, rests or is known otherwise.
+    pub found: bool,
     pub verdict: String,
     pub facts: Vec<String>,
 }
@@ -79,7 +81,7 @@ impl Ipam {
         let all: Vec<String> =
             held.iter().map(|attachment| attachment.resource.addresses.to_string()).collect();
         let facts = held.iter().flat_map(|attachment| self.facts(attachment)).collect();
-        Explanation { verdict: format!("it has {}", all.join(" and ")), facts }
+        Explanation { found: true, verdict: format!("it has {}", all.join(" and ")), facts }
     }
 
     fn facts(&self, attachment: &Attachment) -> Vec<String> {
@@ -129,20 +131,19 @@ impl Ipam {
             }
         };
         facts.push(format!("the pool: {}", self.inner.pool.count().await?));
-        Ok(Explanation { verdict, facts })
+        Ok(Explanation { found: false, verdict, facts })
     }
 
     async fn explain_address(&self, address: IpAddr) -> Result<Explanation, ExplainError> {
         let view = self.inner.pool.view().await?;
         let Some(slot) = view.slots.iter().find(|slot| slot.resource.addresses.contains(address))
         else {
-            return Ok(Explanation {
-                verdict: format!(
-                    "{address} has never been given out since the start, or is not \
-                                  this node's"
-                ),
-                facts: vec![format!("the pool: {}", view.shortage)],
-            });
+            let verdict = match self.inner.source.knows(address) {
+                Ok(()) => format!("{address} is free: nobody has had it since the start"),
+                Err(why) => why.to_string(),
+            };
+            let facts = vec![format!("the pool: {}", view.shortage)];
+            return Ok(Explanation { found: false, verdict, facts });
         };
         let mut facts = slot_facts(slot, view.now);
         for attachment in self.inner.store.attachments()? {
@@ -150,7 +151,7 @@ impl Ipam {
                 facts.extend(self.facts(&attachment));
             }
         }
-        Ok(Explanation { verdict: format!("{address} is {}", slot.state), facts })
+        Ok(Explanation { found: true, verdict: format!("{address} is {}", slot.state), facts })
     }
 }
 

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use berth_types::{AddressSet, Attachment, AttachmentKey, ProcessStart, host_interface};
 use tracing::{info, instrument, warn};
@@ -7,10 +7,14 @@ use super::{EventKind, Ipam, allocate::unwiring};
 use crate::{
     fail_point,
     pool::SlotState,
-    ports::{Change, Cooling, Former, HostError, Reserved, StoreError, Unwiring},
+    pool_task::Cleared,
+    ports::{Change, Cooling, Former, HostError, Reserved, StoreError, Tombstone, Unwiring},
     reaper::unwire_intent,
     turn::{Busy, Subject},
 };
+
+/// The longest that a resource is kept for a pod that may never come back.
+const LONGEST_STICKY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Clone)]
 pub struct Release {
@@ -33,8 +37,14 @@ pub struct Released {
 pub enum ReleaseError {
     #[error(transparent)]
     Busy(#[from] Busy),
-    #[error("{key} is in use: its namespace {netns:?} is alive, there or elsewhere")]
-    InUse { key: AttachmentKey, netns: std::path::PathBuf },
+    #[error(
+        "{key} is in use: its namespace {netns:?} is alive, there or elsewhere; forced, the release cuts it off"
+    )]
+    InUse { key: AttachmentKey, netns: PathBuf },
+    #[error(
+        "{key} has no record and a link on the host: it may be a live pod; forced, the release cuts it off"
+    )]
+    MayBeInUse { key: AttachmentKey },
     #[error("cannot look at the host's links")]
     Host(#[from] HostError),
     #[error("cannot record the release")]
@@ -47,16 +57,17 @@ impl Ipam {
     ///
     /// **Order matters:** off the network, erase, rest. The erasure, the cool-down and the
     /// intent to delete the links are one transaction.
-    #[instrument(skip_all, fields(key = %request.key, reason = %request.reason))]
+    #[instrument(skip_all, fields(key = %request.key, reason = ?request.reason))]
     pub async fn release(&self, mut request: Release) -> Result<Released, ReleaseError> {
         request.started = request.started.map(|started| self.not_in_the_future(started));
         let subject = Subject::Attachment(request.key.clone());
         let _turn = self.inner.turns.take(subject, "DEL", request.limit).await?;
+        fail_point!("core::release::in_turn");
         let Some(attachment) = self.inner.store.attachment(&request.key)? else {
             return self.release_unknown(request).await;
         };
         if let Some(started) = &request.started
-            && started.is_before(&attachment.started)
+            && self.is_late(started, &attachment.started)
         {
             info!("a late release of an earlier life: nothing to do");
             return Ok(Released::default());
@@ -67,6 +78,24 @@ impl Ipam {
         }
         self.let_go(&attachment, request.started, &request.reason, EventKind::Released).await?;
         Ok(Released { addresses: Some(attachment.resource.addresses) })
+    }
+
+    /// Whether a release is of an earlier life than the one that `life` began: of an earlier
+    /// process of this boot, or of a boot that is over.
+    fn is_late(&self, release: &ProcessStart, life: &ProcessStart) -> bool {
+        let this_boot = self.inner.clock.boot_id();
+        let outlived = release.boot_id != *this_boot && life.boot_id == *this_boot;
+        outlived || release.is_before(life)
+    }
+
+    /// No call of a boot that is over can still come: only one of this boot leaves a tombstone.
+    fn tombstone_of(
+        &self,
+        key: &AttachmentKey,
+        started: Option<ProcessStart>,
+    ) -> Option<Tombstone> {
+        let started = started.filter(|it| it.boot_id == *self.inner.clock.boot_id())?;
+        Some(self.tombstone(key, started))
     }
 
     /// Erases a record whose turn the caller has.
@@ -88,7 +117,7 @@ impl Ipam {
             Change::RemoveAttachment(attachment.key.clone()),
             Change::BeginIntent(unwire_intent(&left)),
         ];
-        let tombstone = started.map(|started| self.tombstone(&attachment.key, started));
+        let tombstone = self.tombstone_of(&attachment.key, started);
         changes.extend(tombstone.clone().map(Change::PutTombstone));
         let (rest, row) = self.rest(attachment);
         changes.push(row);
@@ -98,7 +127,7 @@ impl Ipam {
             self.entomb(tombstone);
         }
         self.inner.pool.release(attachment.resource.id.clone(), attachment.key.clone(), rest);
-        self.inner.reaper.enqueue(left);
+        self.inner.reaper.enqueue(left, attachment.pod.interface_of(&attachment.key));
         self.forget_pod(attachment);
         self.tell(what, attachment, reason);
         info!(addresses = %attachment.resource.addresses, "released");
@@ -109,9 +138,12 @@ impl Ipam {
     fn rest(&self, attachment: &Attachment) -> (SlotState, Change) {
         let (boot, now) = (self.inner.clock.boot_id(), self.inner.clock.now());
         let resource = attachment.resource.clone();
-        let pod = attachment.pod.pod_ref();
+        let pod = attachment.pod.interface_of(&attachment.key);
         if let (Some(pod), Some(seconds)) = (pod.clone(), attachment.sticky_seconds) {
-            let deadline = self.deadline(Duration::from_secs(seconds));
+            // However short it is kept, it rests before anyone else gets it.
+            let kept =
+                Duration::from_secs(seconds).clamp(self.inner.settings.cool_down, LONGEST_STICKY);
+            let deadline = self.deadline(kept);
             let until = deadline.due(boot, now);
             let rest = SlotState::Reserved { pod: pod.clone(), until, wired: true };
             return (rest, Change::PutReservation(Reserved { pod, resource, deadline }));
@@ -127,31 +159,40 @@ impl Ipam {
     /// lost or its plugin was killed at the wrong moment.
     async fn release_unknown(&self, request: Release) -> Result<Released, ReleaseError> {
         let name = host_interface(&self.inner.settings.host_prefix, &request.key);
+        if request.only_if_dead {
+            let links = self.inner.host.links(&BTreeSet::from([name.clone()])).await?;
+            if links.contains_key(&name) {
+                // It may be a live pod whose record was lost.
+                return Err(ReleaseError::MayBeInUse { key: request.key });
+            }
+        }
         // What is being reaped already needs no second hook.
         let was_there = !self.inner.reaper.is_pending(&request.key)
             && self.inner.host.unhook(std::slice::from_ref(&name)).await?.contains(&name);
+        fail_point!("core::release::unknown_unhooked");
         let left = Unwiring {
             key: request.key.clone(),
             host_interface: name,
             resource: None,
             addresses: AddressSet::default(),
         };
-        let mut changes = Vec::new();
+        // An unreadable record of the key, and what it held, goes with it.
+        let mut changes = vec![Change::RemoveAttachment(request.key.clone())];
         if was_there {
             changes.push(Change::BeginIntent(unwire_intent(&left)));
         }
-        let tombstone = request.started.map(|started| self.tombstone(&request.key, started));
+        let tombstone = self.tombstone_of(&request.key, request.started);
         changes.extend(tombstone.clone().map(Change::PutTombstone));
-        if !changes.is_empty() {
-            self.inner.store.commit(changes).await?;
-        }
+        self.inner.store.commit(changes).await?;
         fail_point!("core::release::unknown_written");
         if let Some(tombstone) = tombstone {
             self.entomb(tombstone);
         }
+        let until = self.inner.clock.now() + self.inner.settings.cool_down;
+        self.inner.pool.clear(Cleared::RecordOf(request.key), until);
         if was_there {
             warn!(interface = %left.host_interface, "a link without a record goes with its DEL");
-            self.inner.reaper.enqueue(left);
+            self.inner.reaper.enqueue(left, None);
         }
         Ok(Released::default())
     }

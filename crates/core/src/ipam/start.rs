@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::{CHANGES_KEPT, Inner, Ipam, Settings};
 use crate::{
     fail_point,
-    pool::{Limits, Pool, Quarantine, SlotState},
+    pool::{Counts, Limits, Pool, Quarantine, SlotState},
     pool_task::pool_task,
     ports::{
         Change, Clock, HostError, HostLink, HostNetwork, IntentKind, Loaded, Namespaces, Pods,
@@ -59,22 +59,27 @@ pub enum StartError {
 /// half done, and starts the tasks on `tasks`. Nothing serves before this has returned.
 pub async fn start(
     parts: Parts,
-    loaded: Loaded,
+    mut loaded: Loaded,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<Ipam, StartError> {
-    if let Some(why) = &loaded.doubtful {
-        error!(%why, "the records may be incomplete: what the kernel has wired is quarantined");
-    }
-    let left = unfinished(&loaded);
-    finish(&parts, &left).await?;
-
-    let links = parts.host.links().await?;
+    rebase_deadlines(&parts, &mut loaded).await?;
+    let left = match &loaded.doubtful {
+        None => finish(&parts, unfinished(&loaded)).await,
+        Some(why) => {
+            error!(%why, "the records may be incomplete: what the kernel has wired is quarantined");
+            // What an old record meant to delete may be a live pod's by now.
+            Vec::new()
+        }
+    };
+    let known = loaded.attachments.iter().map(|it| it.host_interface.clone()).collect();
+    let links = parts.host.links(&known).await?;
     let unaccounted = unaccounted(&links, &loaded);
-    let mut pool = rebuilt_pool(&parts, &loaded, &unaccounted);
+    let mut pool = rebuilt_pool(&parts, &loaded, &unaccounted, &left);
     warm_up(&parts, &mut pool).await;
-    let counts = pool.counts();
-    info!(?counts, "pool rebuilt");
+    fail_point!("core::start::rebuilt");
+    let Counts { leased, cooling, reserved, quarantined, idle, .. } = pool.counts();
+    info!(leased, cooling, reserved, quarantined, idle, "pool rebuilt");
 
     let (pool, task) =
         pool_task(pool, Arc::clone(&parts.source), Arc::clone(&parts.clock), stop.clone());
@@ -89,6 +94,7 @@ pub async fn start(
     );
     tasks.spawn(vital(task));
 
+    let without_record = without_record(unaccounted, &loaded);
     let (events, _) = broadcast::channel(CHANGES_KEPT);
     let sweeper = Sweeper::new(parts.settings.gc_grace, parts.settings.gc_looks_apart);
     let ipam = Ipam {
@@ -96,6 +102,7 @@ pub async fn start(
             settings: parts.settings,
             store: parts.store,
             pool,
+            source: parts.source,
             host: parts.host,
             namespaces: parts.namespaces,
             pods: parts.pods,
@@ -103,11 +110,11 @@ pub async fn start(
             turns: Turns::default(),
             reaper,
             tombstones: Mutex::new(
-                loaded.tombstones.into_iter().map(|it| (it.key.clone(), it)).collect(),
+                loaded.tombstones.iter().map(|it| (it.key.clone(), it.clone())).collect(),
             ),
             by_pod: Mutex::new(HashMap::new()),
             sweeper: Mutex::new(sweeper),
-            unaccounted: Mutex::new(unaccounted.into_keys().collect()),
+            unaccounted: Mutex::new(without_record),
             orphans: Mutex::new(HashMap::new()),
             failures: Mutex::new(VecDeque::new()),
             events,
@@ -117,7 +124,30 @@ pub async fn start(
     for attachment in &loaded.attachments {
         ipam.remember_pod(attachment);
     }
+    for one in left {
+        ipam.inner.reaper.enqueue(one, None);
+    }
     Ok(ipam)
+}
+
+/// The first start of a boot writes the deadlines of earlier boots anew, so that the next start
+/// does not count their whole length once more.
+async fn rebase_deadlines(parts: &Parts, loaded: &mut Loaded) -> Result<(), StoreError> {
+    let (boot, now) = (parts.clock.boot_id(), parts.clock.now());
+    let mut changes = Vec::new();
+    for cooling in loaded.cooling.iter_mut().filter(|it| it.deadline.boot_id != *boot) {
+        cooling.deadline = cooling.deadline.rebased(boot, now);
+        changes.push(Change::PutCooling(cooling.clone()));
+    }
+    for reserved in loaded.reservations.iter_mut().filter(|it| it.deadline.boot_id != *boot) {
+        reserved.deadline = reserved.deadline.rebased(boot, now);
+        changes.push(Change::PutReservation(reserved.clone()));
+    }
+    if !changes.is_empty() {
+        parts.store.commit(changes).await?;
+        fail_point!("core::start::rebased");
+    }
+    Ok(())
 }
 
 /// Links that a release before the crash meant to delete. One whose name a record has (again)
@@ -131,40 +161,79 @@ fn unfinished(loaded: &Loaded) -> Vec<Unwiring> {
     all.filter(|left| !in_use.contains(&left.host_interface)).collect()
 }
 
-async fn finish(parts: &Parts, left: &[Unwiring]) -> Result<(), StartError> {
+/// All at once; where that fails, one by one. Answers what could not be finished: it goes to the
+/// reaper and rests until it is gone, and the daemon serves.
+async fn finish(parts: &Parts, left: Vec<Unwiring>) -> Vec<Unwiring> {
     if left.is_empty() {
-        return Ok(());
+        return Vec::new();
     }
+    let Err(err) = finish_batch(parts, &left).await else {
+        info!(links = left.len(), "finished the releases that a crash interrupted");
+        return Vec::new();
+    };
+    warn!(err = %chain(&err), "cannot finish at once what a crash interrupted");
+    let mut stuck = Vec::new();
+    for one in left {
+        if let Err(err) = finish_batch(parts, std::slice::from_ref(&one)).await {
+            warn!(key = %one.key, err = %chain(&err), "an interrupted release goes to the reaper");
+            stuck.push(one);
+        }
+    }
+    stuck
+}
+
+async fn finish_batch(parts: &Parts, left: &[Unwiring]) -> Result<(), StartError> {
     let names: Vec<InterfaceName> = left.iter().map(|it| it.host_interface.clone()).collect();
     parts.host.unhook(&names).await?;
+    fail_point!("core::start::unhooked");
     parts.host.reap(left).await?;
     fail_point!("core::start::reaped");
     let ends = left.iter().map(|it| Change::EndIntent(crate::reaper::unwire_intent(it).id));
     parts.store.commit(ends.collect()).await?;
-    info!(links = left.len(), "finished the releases that a crash interrupted");
+    fail_point!("core::start::written");
     Ok(())
 }
 
-/// Host links of ours that no record explains, with the addresses routed to them.
+/// Addresses that the kernel routes to links of ours and that the link's record, if it has one,
+/// does not name.
 fn unaccounted(
     links: &BTreeMap<InterfaceName, HostLink>,
     loaded: &Loaded,
 ) -> BTreeMap<InterfaceName, AddressSet> {
-    let explained: BTreeSet<_> = loaded.attachments.iter().map(|it| &it.host_interface).collect();
-    let strangers = links.iter().filter(|(name, _)| !explained.contains(name));
-    strangers
-        .map(|(name, link)| {
-            let mut set = AddressSet::default();
-            for address in &link.addresses {
-                match address {
-                    IpAddr::V4(address) => set.v4 = set.v4.or(Some(*address)),
-                    IpAddr::V6(address) => set.v6 = set.v6.or(Some(*address)),
-                }
-            }
-            warn!(interface = %name, addresses = %set, "a link of ours without a record");
-            (name.clone(), set)
-        })
-        .collect()
+    let recorded: BTreeMap<&InterfaceName, &AddressSet> =
+        loaded.attachments.iter().map(|it| (&it.host_interface, &it.resource.addresses)).collect();
+    let mut found = BTreeMap::new();
+    for (name, link) in links {
+        let known = recorded.get(name);
+        let strange = |address: &&IpAddr| !known.is_some_and(|known| known.contains(**address));
+        let addresses: BTreeSet<IpAddr> = link.addresses.iter().filter(strange).copied().collect();
+        if known.is_none() || !addresses.is_empty() {
+            let addresses = address_set(&addresses);
+            warn!(interface = %name, %addresses, "a link of ours that no record explains");
+            found.insert(name.clone(), addresses);
+        }
+    }
+    found
+}
+
+fn without_record(
+    unaccounted: BTreeMap<InterfaceName, AddressSet>,
+    loaded: &Loaded,
+) -> BTreeSet<InterfaceName> {
+    let recorded: BTreeSet<_> = loaded.attachments.iter().map(|it| &it.host_interface).collect();
+    unaccounted.into_keys().filter(|name| !recorded.contains(name)).collect()
+}
+
+/// One of each family: a link of ours has no more.
+pub(super) fn address_set(addresses: &BTreeSet<IpAddr>) -> AddressSet {
+    let mut set = AddressSet::default();
+    for address in addresses {
+        match address {
+            IpAddr::V4(address) => set.v4 = set.v4.or(Some(*address)),
+            IpAddr::V6(address) => set.v6 = set.v6.or(Some(*address)),
+        }
+    }
+    set
 }
 
 /// Records first: what is leased is so whatever else is said of it.
@@ -172,6 +241,7 @@ fn rebuilt_pool(
     parts: &Parts,
     loaded: &Loaded,
     unaccounted: &BTreeMap<InterfaceName, AddressSet>,
+    left: &[Unwiring],
 ) -> Pool {
     let (boot, now) = (parts.clock.boot_id(), parts.clock.now());
     let limits = Limits {
@@ -196,19 +266,26 @@ fn rebuilt_pool(
             pool.quarantine(Resource::veth((*address).into()), cause);
         }
     }
+    let is_wired =
+        |resource: &Resource| left.iter().any(|it| it.resource.as_ref() == Some(&resource.id));
     for reserved in &loaded.reservations {
         let until = reserved.deadline.due(boot, now);
-        let pod = reserved.pod.clone();
-        pool.restore(reserved.resource.clone(), SlotState::Reserved { pod, until, wired: false });
+        let (pod, wired) = (reserved.pod.clone(), is_wired(&reserved.resource));
+        pool.restore(reserved.resource.clone(), SlotState::Reserved { pod, until, wired });
     }
     for cooling in &loaded.cooling {
         let until = cooling.deadline.due(boot, now);
+        let wired = is_wired(&cooling.resource);
         // One that is due has rested: it is as good as one that was never used.
-        if until > now {
+        if until > now || wired {
             let former = cooling.former.clone();
-            let state = SlotState::Cooling { until, wired: false, former };
-            pool.restore(cooling.resource.clone(), state);
+            pool.restore(cooling.resource.clone(), SlotState::Cooling { until, wired, former });
         }
+    }
+    for one in left.iter().filter(|it| it.resource.is_some()) {
+        // Its rest is over and its row may have gone, but its links are still there.
+        let state = SlotState::Cooling { until: now, wired: true, former: None };
+        pool.restore(Resource::veth(one.addresses), state);
     }
     let out: Vec<Resource> = pool.slots().map(|slot| slot.resource.clone()).collect();
     for id in parts.source.adopt(&out) {

@@ -1,13 +1,14 @@
+mod collection;
 mod histories;
 mod model;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use berth_types::{AttachmentState, WiredFacts};
 
 use super::*;
 use crate::ports::StoreError;
-use model::{SilentPods, World, key, pod};
+use model::{World, key, pod};
 
 #[tokio::test(start_paused = true)]
 async fn the_same_key_gets_the_same_answer() {
@@ -193,19 +194,6 @@ async fn a_process_of_another_boot_or_from_the_future_gets_no_special_treatment(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_whose_mark_somebody_took_still_keeps_its_pod_alive() {
-    let world = World::new().start().await;
-    let added = world.add("c1", "web-0", 1).await.unwrap();
-    world.host.wire_records(&[added]);
-    world.host.take_marks();
-    for _ in 0..4 {
-        world.advance(130).await;
-        assert!(world.gc().await.is_empty());
-    }
-    assert_eq!(world.records().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_rest_goes_on_across_a_restart() {
     let world = World::new().capacity(1).start().await;
     world.add("c1", "web-0", 1).await.unwrap();
@@ -218,17 +206,56 @@ async fn a_rest_goes_on_across_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sticky_pod_finds_its_address_again_and_nobody_else_gets_it() {
+async fn a_link_that_cannot_be_deleted_does_not_keep_the_daemon_from_starting() {
     let world = World::new().capacity(2).start().await;
-    let first = world.add_sticky("c1", "db-0", 1, 300).await.unwrap();
+    let held = world.add("c1", "web-0", 1).await.unwrap();
+    world.host.refuse_to_reap(true);
     world.del("c1", 2).await.unwrap();
-    world.advance(200).await;
     let world = world.restart().await;
-    let other = world.add("c2", "web-1", 3).await.unwrap();
-    assert_ne!(other.resource, first.resource);
-    assert!(world.add("c3", "web-2", 4).await.is_err(), "the last one is reserved");
-    let back = world.add_sticky("c4", "db-0", 5, 300).await.unwrap();
-    assert_eq!(back.resource, first.resource);
+    world.advance(60).await;
+    let got = world.add("c2", "web-1", 3).await.unwrap();
+    assert_ne!(got.resource, held.resource, "its links are still there");
+    world.host.refuse_to_reap(false);
+    world.advance(60).await;
+    assert_eq!(world.add("c3", "web-2", 4).await.unwrap().resource, held.resource);
+    assert!(world.store.intents().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_boot_that_is_over_does_not_touch_a_life_of_this_one() {
+    let world = World::new().start().await;
+    world.add("c1", "web-0", 1).await.unwrap();
+    let spooled = Release {
+        key: key("c1"),
+        started: Some(ProcessStart {
+            boot_id: "earlier".parse().unwrap(),
+            at: BootTime::from_nanos(u64::MAX),
+        }),
+        reason: "spooled".into(),
+        only_if_dead: false,
+        limit: Duration::from_secs(1),
+    };
+    assert_eq!(world.ipam.release(spooled).await.unwrap().addresses, None);
+    assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_by_hand_spares_a_link_whose_record_was_lost() {
+    let world = World::new().start().await;
+    let name = berth_types::host_interface(&HostPrefix::default(), &key("c1"));
+    world.host.wire(name.as_str(), "10.0.0.5");
+    let by_hand = |only_if_dead| Release {
+        key: key("c1"),
+        started: None,
+        reason: "test".into(),
+        only_if_dead,
+        limit: Duration::from_secs(1),
+    };
+    let err = world.ipam.release(by_hand(true)).await.unwrap_err();
+    assert!(matches!(err, ReleaseError::MayBeInUse { .. }), "{err}");
+    world.ipam.release(by_hand(false)).await.unwrap();
+    world.advance(1).await;
+    assert!(!world.host.has(name.as_str()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,146 +268,6 @@ async fn a_release_interrupted_by_a_crash_is_finished_before_serving() {
     let world = world.restart().await;
     assert!(world.host.reaped(&held.host_interface));
     assert!(world.store.intents().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn links_without_a_record_at_the_start_are_left_alone_and_their_addresses_quarantined() {
-    let world = World::new().capacity(2);
-    world.host.wire("bth00000000000a", "10.0.0.1");
-    let world = world.start().await;
-    let got = world.add("c1", "web-0", 1).await.unwrap();
-    assert_eq!(got.resource.addresses.to_string(), "10.0.0.2");
-    assert!(world.add("c2", "web-1", 2).await.is_err());
-    for _ in 0..5 {
-        world.advance(200).await;
-        world.gc().await;
-    }
-    assert!(world.host.has("bth00000000000a"), "it may be a live pod whose record was lost");
-    world.host.unwire("bth00000000000a");
-    world.gc().await;
-    world.advance(31).await;
-    world.add("c2", "web-1", 3).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_link_that_a_killed_plugin_left_is_collected() {
-    let world = World::new().start().await;
-    world.host.wire("bth00000000000b", "10.0.0.9");
-    world.gc().await;
-    assert!(world.host.has("bth00000000000b"), "one look is not enough");
-    world.advance(121).await;
-    world.gc().await;
-    assert!(!world.host.has("bth00000000000b"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_dead_are_collected_in_two_looks_and_the_living_never() {
-    let world = World::new().start().await;
-    world.add("dead", "web-0", 1).await.unwrap();
-    world.add("live", "web-1", 2).await.unwrap();
-    world.host.wire_records(&world.records());
-    world.advance(130).await;
-    world.end_netns("dead");
-    assert!(world.gc().await.iter().all(|finding| !finding.collected));
-    world.advance(60).await;
-    let found = world.gc().await;
-    assert_eq!(found.len(), 1);
-    assert!(found[0].collected);
-    assert!(found[0].evidence.contains(&"its namespace is gone: its path is gone".to_owned()));
-    assert_eq!(world.records()[0].key, key("live"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_namespace_whose_path_is_gone_keeps_its_address_while_its_link_stands() {
-    let world = World::new().start().await;
-    let held = world.add("c1", "web-0", 1).await.unwrap();
-    world.host.wire_records(&world.records());
-    world.namespaces.kill("/run/netns/c1");
-    for _ in 0..4 {
-        world.advance(130).await;
-        let nobody = (held.key.network.clone(), BTreeSet::new());
-        for runtime in [None, Some(nobody)] {
-            let request = GcRequest { dry_run: false, runtime };
-            assert_eq!(world.ipam.collect(request).await.unwrap().len(), 0);
-        }
-    }
-    let by_hand = Release {
-        key: key("c1"),
-        started: None,
-        reason: "test".into(),
-        only_if_dead: true,
-        limit: Duration::from_secs(1),
-    };
-    let err = world.ipam.release(by_hand).await.unwrap_err();
-    assert!(matches!(err, ReleaseError::InUse { .. }), "{err}");
-    // The pod comes again in another sandbox: it gets another address.
-    let second = world.add("c2", "web-0", 2).await.unwrap();
-    assert_ne!(second.resource, held.resource);
-
-    world.end_netns("c1");
-    world.gc().await;
-    world.advance(60).await;
-    assert!(world.gc().await[0].collected);
-}
-
-/// The longest of a new pod's ADD, its DEL, and the ADD of a container in its next namespace.
-async fn longest_call(world: &World, round: u64) -> Duration {
-    let mut longest = Duration::ZERO;
-    let (name, at) = (format!("c{round}"), 1000 * round);
-    for call in 0..3 {
-        let began = tokio::time::Instant::now();
-        match call {
-            0 => drop(world.add(&name, &name, at).await.unwrap()),
-            1 => drop(world.del(&name, at + 1).await.unwrap()),
-            _ => drop(world.add("dead", "web-0", at + 2).await.unwrap()),
-        }
-        longest = longest.max(began.elapsed());
-    }
-    world.end_netns("dead");
-    longest
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_source_of_pods_that_hangs_ends_no_pass_late_frees_nothing_and_holds_up_no_add() {
-    let world = Arc::new(World::new().pods(SilentPods).start().await);
-    world.add("dead", "web-0", 1).await.unwrap();
-    world.end_netns("dead");
-    let alone = longest_call(&world, 1).await;
-    for pass in 0..3 {
-        // Older than the grace, and further apart than two looks.
-        world.advance(130).await;
-        let began = tokio::time::Instant::now();
-        let collecting = {
-            let world = Arc::clone(&world);
-            tokio::spawn(async move { world.gc().await })
-        };
-        world.advance(1).await;
-        if pass == 2 {
-            let during = longest_call(&world, 2).await;
-            assert!(during <= alone, "{during:?} while the source hangs, {alone:?} without");
-        }
-        assert!(!collecting.is_finished(), "the source was not waited for");
-        let found = tokio::time::timeout(Duration::from_secs(60), collecting).await;
-        let found = found.expect("a pass ends, whatever the source does").unwrap();
-        assert!(found.iter().all(|finding| !finding.collected), "{found:?}");
-        assert!(began.elapsed() <= Duration::from_secs(11), "{:?}", began.elapsed());
-    }
-    assert!(world.records().iter().any(|record| record.key == key("dead")));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dry_run_collects_nothing_and_is_not_a_look() {
-    let world = World::new().start().await;
-    world.add("dead", "web-0", 1).await.unwrap();
-    world.namespaces.kill("/run/netns/dead");
-    world.advance(130).await;
-    for _ in 0..3 {
-        let request = GcRequest { dry_run: true, runtime: None };
-        let found = world.ipam.collect(request).await.unwrap();
-        assert!(found[0].evidence.last().unwrap().starts_with("suspect"), "{found:?}");
-        world.advance(100).await;
-    }
-    assert_eq!(world.records().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

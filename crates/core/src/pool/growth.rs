@@ -50,6 +50,13 @@ impl Growth {
         matches!(self, Self::BackingOff { until, .. } if *until > now)
     }
 
+    /// Nothing is asked for now: a pause that is over is forgotten.
+    pub(super) fn rest(&mut self, now: BootTime) {
+        if matches!(self, Self::BackingOff { until, .. } if *until <= now) {
+            *self = Self::Ready;
+        }
+    }
+
     pub(super) fn backing_off_until(&self) -> Option<BootTime> {
         match self {
             Self::BackingOff { until, .. } => Some(*until),

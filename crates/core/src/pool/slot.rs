@@ -1,6 +1,6 @@
 use std::fmt;
 
-use berth_types::{AttachmentKey, BootTime, InterfaceName, PodRef, Resource};
+use berth_types::{AttachmentKey, BootTime, InterfaceName, PodInterface, Resource};
 
 use super::Wish;
 use crate::ports::Former;
@@ -9,7 +9,7 @@ use crate::ports::Former;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FormerHolder {
     Key(AttachmentKey),
-    Pod(PodRef),
+    Pod(PodInterface),
 }
 
 /// One resource and where it is in its life.
@@ -33,7 +33,7 @@ pub enum SlotState {
     /// still has its last holder's links.
     Cooling { until: BootTime, wired: bool, former: Option<Former> },
     /// Kept for a pod that will come back.
-    Reserved { pod: PodRef, until: BootTime, wired: bool },
+    Reserved { pod: PodInterface, until: BootTime, wired: bool },
     /// Something speaks against giving it out.
     Quarantined { cause: Quarantine },
     /// On its way back to the provider.

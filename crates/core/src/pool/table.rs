@@ -19,14 +19,16 @@ pub(super) struct Table {
     ending: BTreeSet<(BootTime, ResourceId)>,
     former: BTreeMap<FormerHolder, ResourceId>,
     addresses: BTreeMap<IpAddr, ResourceId>,
+    foreign: BTreeSet<ResourceId>,
 }
 
 impl Table {
-    /// Does nothing where the slot, or another with one of its addresses, is there already.
-    pub(super) fn insert(&mut self, resource: Resource, state: SlotState) {
+    /// Gives the resource back where the slot, or another with one of its addresses, is there
+    /// already.
+    pub(super) fn insert(&mut self, resource: Resource, state: SlotState) -> Result<(), Resource> {
         let taken = resource.addresses.iter().any(|address| self.addresses.contains_key(&address));
         if self.slots.contains_key(&resource.id) || taken {
-            return;
+            return Err(resource);
         }
         for address in resource.addresses.iter() {
             self.addresses.insert(address, resource.id.clone());
@@ -35,6 +37,7 @@ impl Table {
         let slot = Slot { resource, state: SlotState::Draining, foreign: false };
         self.slots.insert(id.clone(), slot);
         self.set(&id, state);
+        Ok(())
     }
 
     pub(super) fn set(&mut self, id: &ResourceId, next: SlotState) {
@@ -64,6 +67,7 @@ impl Table {
 
     pub(super) fn remove(&mut self, id: &ResourceId) {
         self.set(id, SlotState::Draining);
+        self.foreign.remove(id);
         if let Some(slot) = self.slots.remove(id) {
             for address in slot.resource.addresses.iter() {
                 self.addresses.remove(&address);
@@ -74,6 +78,7 @@ impl Table {
     pub(super) fn mark_foreign(&mut self, id: &ResourceId) {
         if let Some(slot) = self.slots.get_mut(id) {
             slot.foreign = true;
+            self.foreign.insert(id.clone());
         }
     }
 
@@ -128,7 +133,8 @@ impl Table {
         self.slots.values()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
+    /// Without those that the provider does not count any more.
+    pub(super) fn own_count(&self) -> usize {
+        self.slots.len() - self.foreign.len()
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use std::time::Duration;
 
-use berth_types::PodRef;
+use berth_types::PodInterface;
 
 use super::*;
 use crate::ports::Former;
@@ -15,8 +15,13 @@ fn key(n: u8) -> AttachmentKey {
     AttachmentKey::new("net", &format!("c{n}"), "eth0").unwrap()
 }
 
-fn pod(n: u8) -> PodRef {
-    PodRef { namespace: "shop".into(), name: format!("web-{n}") }
+fn pod(n: u8) -> PodInterface {
+    PodInterface {
+        network: "net".parse().unwrap(),
+        interface: "eth0".parse().unwrap(),
+        namespace: "shop".into(),
+        name: format!("web-{n}"),
+    }
 }
 
 fn resource(n: u8) -> Resource {
@@ -146,6 +151,51 @@ fn addresses_of_two_idle_slots_are_asked_for_anew_together() {
     assert_eq!(pool.promise(&mixed), Err(Refusal::NotHere));
     let fresh = Resource::veth(mixed.addresses);
     assert_eq!(pool.promise_fresh(fresh.clone(), &mixed).unwrap(), fresh);
+}
+
+#[test]
+fn a_resting_slot_is_not_taken_apart_for_another_combination() {
+    let mut pool = pool_of([1, 2]);
+    let held = lease(&mut pool, 1);
+    pool.release(&held.id, &key(1), cooling(1, START));
+    pool.unwired(&held.id);
+    let mixed = Wish {
+        addresses: AddressSet { v4: resource(1).addresses.v4, v6: resource(2).addresses.v6 },
+        ..wish(1)
+    };
+    assert!(matches!(pool.promise(&mixed), Err(Refusal::Held { .. })));
+}
+
+#[test]
+fn a_pause_that_is_over_is_not_waited_for_again() {
+    let mut pool = Pool::new(limits(1, 8, 100));
+    assert!(pool.next_action(START, 0).is_some());
+    pool.grow_failed(START, SourceError::Exhausted);
+    pool.restore(resource(1), SlotState::Idle { since: START });
+    let later = START + Duration::from_secs(5);
+    assert_eq!(pool.next_action(later, 0), None);
+    assert_eq!(pool.next_change(), None, "there is nothing to wake up for");
+}
+
+#[test]
+fn what_the_provider_gave_twice_goes_back_to_it() {
+    let mut pool = pool_of([1]);
+    let overlapping = Resource::veth(AddressSet { v4: resource(1).addresses.v4, v6: None });
+    pool.grown(vec![overlapping.clone()]);
+    assert_eq!(pool.next_action(START, 0), Some(Action::Shrink(vec![overlapping])));
+}
+
+#[test]
+fn strangers_take_no_room_and_what_the_provider_knows_of_them_goes_back() {
+    let mut pool = Pool::new(limits(1, 1, 1));
+    pool.restore(resource(9), SlotState::Leased { to: key(9) });
+    pool.mark_foreign(&resource(9).id);
+    assert_eq!(pool.next_action(START, 0), NonZeroUsize::new(1).map(Action::Grow));
+    pool.grown(vec![resource(1)]);
+    pool.release(&resource(9).id, &key(9), cooling(9, START));
+    pool.unwired(&resource(9).id);
+    let action = pool.next_action(START + COOL_DOWN, 0);
+    assert_eq!(action, Some(Action::Shrink(vec![resource(9)])));
 }
 
 #[test]

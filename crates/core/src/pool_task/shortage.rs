@@ -11,7 +11,11 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     pub capacity: usize,
+    /// As many more as the provider could still give.
+    pub room: usize,
     pub counts: Counts,
+    /// Held or resting, but not of the configured CIDRs any more: beside the capacity.
+    pub foreign: usize,
     /// How long until the first resting one may be had, where one rests.
     pub first_free_in: Option<Duration>,
     pub refused: Option<SourceError>,
@@ -26,7 +30,9 @@ impl Shortage {
             .min();
         Self {
             capacity: pool.limits().capacity,
-            counts: pool.counts(),
+            room: pool.room(),
+            counts: Counts::of(pool.slots().filter(|slot| !slot.foreign)),
+            foreign: pool.slots().filter(|slot| slot.foreign).count(),
             first_free_in: first.map(|at| at.since(now)),
             refused: pool.last_refusal().cloned(),
         }
@@ -35,10 +41,17 @@ impl Shortage {
     /// As many as new pods could get right now.
     pub fn available(&self) -> usize {
         let room = match self.refused {
-            None => self.capacity.saturating_sub(self.counts.total()),
+            None => self.room,
             Some(_) => 0,
         };
         self.counts.idle + room
+    }
+}
+
+impl Shortage {
+    /// Whether none is there and none is coming by itself: a resting one is on its way.
+    pub fn is_lasting(&self) -> bool {
+        self.available() == 0 && self.counts.cooling == 0
     }
 }
 
@@ -51,6 +64,9 @@ impl fmt::Display for Shortage {
             write!(f, " (the first for {} s more)", first.as_secs_f64().ceil())?;
         }
         write!(f, ", {reserved} reserved, {quarantined} in quarantine")?;
+        if self.foreign > 0 {
+            write!(f, ", and {} of earlier pod CIDRs", self.foreign)?;
+        }
         if let Some(refused) = &self.refused {
             write!(f, "; the provider says: {refused}")?;
         }

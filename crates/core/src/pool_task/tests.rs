@@ -1,7 +1,7 @@
-use std::sync::Mutex;
+use std::{net::IpAddr, sync::Mutex};
 
 use async_trait::async_trait;
-use berth_types::{BootId, PodRef};
+use berth_types::BootId;
 
 use super::*;
 use crate::pool::Limits;
@@ -39,6 +39,10 @@ impl Source for Stock {
         Ok(())
     }
 
+    fn knows(&self, _: IpAddr) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     fn adopt(&self, _: &[Resource]) -> Vec<ResourceId> {
         Vec::new()
     }
@@ -67,7 +71,7 @@ fn resource(n: u8) -> Resource {
 fn wish(n: u8) -> Wish {
     Wish {
         key: AttachmentKey::new("net", &format!("c{n}"), "eth0").unwrap(),
-        pod: Some(PodRef { namespace: "shop".into(), name: format!("web-{n}") }),
+        pod: None,
         addresses: AddressSet::default(),
     }
 }

@@ -9,6 +9,7 @@ use crate::{
 /// `explain -o json`.
 #[derive(Debug, Serialize)]
 struct ExplainView {
+    found: bool,
     verdict: String,
     facts: Vec<String>,
 }
@@ -30,13 +31,14 @@ pub(super) async fn run(
         Explain::Ip { address } => Of::Ip(address.to_string()),
     };
     let request = v1::ExplainRequest { of: Some(of) };
-    let v1::ExplainReply { verdict, facts } = daemon.ask(daemon.inspect().explain(request)).await?;
-    output.show(&ExplainView { verdict, facts }, |view| {
+    let v1::ExplainReply { verdict, facts, found } =
+        daemon.ask(daemon.inspect().explain(request)).await?;
+    output.show(&ExplainView { found, verdict, facts }, |view| {
         let mut text = one_line(&view.verdict) + "\n";
         for fact in &view.facts {
             text += &format!("  - {}\n", one_line(fact));
         }
         text
     })?;
-    Ok(Exit::Fine)
+    Ok(if found { Exit::Fine } else { Exit::BadNews })
 }

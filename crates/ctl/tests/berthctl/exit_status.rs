@@ -29,8 +29,9 @@ fn a_daemon_that_does_not_serve_is_bad_news() {
 #[test]
 fn nothing_found_is_bad_news() {
     let model = Model::start(Node::default());
-    let said = "nothing found: no record of it [UNKNOWN_ATTACHMENT]";
-    fails(model.socket(), "explain pod shop/web-9", 1, said);
+    let outcome = berthctl(model.socket(), "explain pod shop/web-9");
+    assert_eq!(outcome.status, 1);
+    assert_eq!(outcome.stdout, "there is no record of it\n  - the pool is half full\n");
     let said = "no attachment has a container id that begins with \"beef\"";
     fails(model.socket(), "release beef --reason stuck", 1, said);
 }

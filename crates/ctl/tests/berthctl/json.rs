@@ -79,6 +79,7 @@ fn the_other_answers_keep_their_promised_fields() {
     assert_eq!(
         ask(&model, "explain ip 172.16.240.3"),
         json!({
+            "found": true,
             "verdict": "podnet/77aa00/eth0 holds it",
             "facts": ["its namespace is /run/netns/alone", "it is\nalive"],
         })

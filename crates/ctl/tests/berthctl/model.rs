@@ -296,11 +296,17 @@ impl v1::inspect_server::Inspect for Service {
             Of::Ip(ip) => pod_ip(held).ipv4 == *ip || pod_ip(held).ipv6 == *ip,
             Of::Key(key) => held.key.as_ref() == Some(key),
         });
-        let held = held
-            .ok_or_else(|| refuse(Code::NotFound, Reason::UnknownAttachment, "no record of it"))?;
-        Ok(Response::new(v1::ExplainReply {
-            verdict: format!("{} holds it", title(held)),
-            facts: vec![format!("its namespace is {}", held.netns), "it is\nalive".into()],
+        Ok(Response::new(match held {
+            Some(held) => v1::ExplainReply {
+                found: true,
+                verdict: format!("{} holds it", title(held)),
+                facts: vec![format!("its namespace is {}", held.netns), "it is\nalive".into()],
+            },
+            None => v1::ExplainReply {
+                found: false,
+                verdict: "there is no record of it".into(),
+                facts: vec!["the pool is half full".into()],
+            },
         }))
     }
 

@@ -64,6 +64,9 @@ pub(super) enum IpStack {
     Dual,
 }
 
+/// 10 years, in humantime's days: for ever, and yet the clocks can count so far.
+const LONGEST_SPAN: Duration = Duration::from_secs(3653 * 24 * 3600);
+
 /// A duration with its unit, such as `30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
@@ -152,11 +155,17 @@ impl IpStack {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map(Self).map_err(|err| {
+        let span = humantime::parse_duration(&text).map_err(|_| {
             de::Error::custom(format!(
-                "{text:?}: {err}; allowed: a number with a unit, such as 500ms, 30s, 2m or 1h"
+                "{text:?} is not a duration; allowed: a number with a unit, such as 500ms, 30s, \
+                 2m or 1h"
             ))
-        })
+        })?;
+        if span > LONGEST_SPAN {
+            let most = humantime::format_duration(LONGEST_SPAN);
+            return Err(de::Error::custom(format!("{text:?} is more than the {most} allowed")));
+        }
+        Ok(Self(span))
     }
 }
 

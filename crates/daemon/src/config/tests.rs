@@ -28,6 +28,9 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     );
     refused(r#"{"cool_down": 30}"#, "`cool_down`: invalid type: integer `30`");
     refused(r#"{"cool_down": "30 parsecs"}"#, "such as 500ms, 30s, 2m or 1h");
+    refused(r#"{"gc_interval": "3654days"}"#, "\"3654days\" is more than the 10years ");
+    refused(r#"{"socket": "/a\u0000b"}"#, "`socket`: a NUL byte");
+    refused(r#"{"cni_conf": {"source": "/a\u0000b"}}"#, "`cni_conf.source`: a NUL byte");
     refused(
         r#"{"min_pool_size": 9, "max_pool_size": 3}"#,
         "`min_pool_size`: 9 is more than max_pool_size, which is 3",
@@ -46,6 +49,13 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     refused(r#"{"exclude": ["10.1.0"]}"#, "\"10.1.0\" is neither an address nor a CIDR");
     refused(r#"{"host_prefix": "eth/"}"#, "`host_prefix`");
     refused(r#"{"socket": "berth.sock"}"#, "`socket`: an absolute path is needed");
+    refused(r#"{"log": {"level": "berth=loud"}}"#, "`log.level`: \"berth=loud\"");
+    refused(r#"{"log": {"level": "warning"}}"#, "allowed: off, error, warn, info, debug or trace");
+    refused(r#"{"exclude": ["1.2.3.4"]}"#, "`exclude`: 1.2.3.4/32 is in no pod CIDR");
+    refused(
+        r#"{"pod_cidrs": ["10.9.0.0/16", "10.9.4.0/24"]}"#,
+        "10.9.0.0/16 and 10.9.4.0/24 overlap",
+    );
     refused("[1]", "is a JSON object");
     refused("{", "is not JSON: EOF");
 }
@@ -77,4 +87,12 @@ fn the_effective_configuration_is_a_configuration() {
     assert_eq!(loaded.config.conflist, None);
     let again = parse(&loaded.effective.to_string()).unwrap();
     assert_eq!(again.effective, loaded.effective);
+}
+
+#[test]
+fn a_file_without_end_is_not_read_to_its_end() {
+    for endless in ["/dev/zero", "/dev/full"] {
+        let loaded = Loaded::load(Some(endless.into()), &Environment::default());
+        assert!(matches!(loaded, Err(ConfigError::Read { .. })), "{endless}: {loaded:?}");
+    }
 }

@@ -2,16 +2,17 @@ use std::collections::BTreeSet;
 
 use berth_core::{GcRequest, Release};
 use berth_proto::{self as wire, BadRequest, v1};
+use berth_types::one_line;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{Service, limit, require_root, status};
+use super::{LONGEST_REASON, Service, limit, require_root, status};
 
 fn bad(err: BadRequest) -> Status {
     status::bad_request(&err)
 }
 
-fn gc_request(request: v1::RunGcRequest) -> Result<GcRequest, BadRequest> {
+pub(super) fn gc_request(request: v1::RunGcRequest) -> Result<GcRequest, BadRequest> {
     let runtime = match request.runtime {
         None => None,
         Some(list) => {
@@ -64,11 +65,11 @@ impl v1::admin_server::Admin for Service {
         let release = Release {
             key: wire::key(request.key).map_err(bad)?,
             started: None,
-            reason: format!("by hand: {}", request.reason.chars().take(256).collect::<String>()),
+            reason: format!("by hand: {}", one_line(&request.reason, LONGEST_REASON)),
             only_if_dead: !request.force,
             limit,
         };
-        info!(key = %release.key, reason = %release.reason, force = request.force, "release by hand");
+        info!(key = %release.key, reason = ?release.reason, force = request.force, "release by hand");
         let ipam = self.ipam.clone();
         let released = self
             .run(async move { ipam.release(release).await.map_err(|err| status::release(&err)) })

@@ -32,7 +32,11 @@ fn summary(shortage: &Shortage) -> v1::PoolSummary {
         draining: number(counts.draining),
         invalid: number(counts.invalid),
         available: number(available),
-        unavailable_reason: if available == 0 { shortage.to_string() } else { String::new() },
+        unavailable_reason: if shortage.is_lasting() {
+            shortage.to_string()
+        } else {
+            String::new()
+        },
     }
 }
 
@@ -118,7 +122,11 @@ impl v1::inspect_server::Inspect for Service {
             }
         };
         let answer = self.ipam.explain(question).await.map_err(|err| status::explain(&err))?;
-        Ok(Response::new(v1::ExplainReply { verdict: answer.verdict, facts: answer.facts }))
+        Ok(Response::new(v1::ExplainReply {
+            verdict: answer.verdict,
+            facts: answer.facts,
+            found: answer.found,
+        }))
     }
 
     async fn get_config(

@@ -2,11 +2,11 @@ use std::{path::PathBuf, time::Duration};
 
 use berth_core::{Allocate, Commit, Release};
 use berth_proto::{self as wire, BadRequest, v1};
-use berth_types::{NetConf, WiredFacts};
+use berth_types::{NetConf, WiredFacts, one_line};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-use super::{Service, limit, require_root, status};
+use super::{LONGEST_REASON, Service, limit, require_root, status};
 
 /// `sticky` where an annotation says only "true": as long as Terway keeps a StatefulSet pod's
 /// address.
@@ -16,13 +16,20 @@ fn bad(err: BadRequest) -> Status {
     status::bad_request(&err)
 }
 
-fn allocate_request(request: v1::AllocIpRequest, limit: Duration) -> Result<Allocate, BadRequest> {
+pub(super) fn allocate_request(
+    request: v1::AllocIpRequest,
+    limit: Duration,
+) -> Result<Allocate, BadRequest> {
     if request.netns.is_empty() {
         return Err(BadRequest::Missing("netns"));
     }
     // PATH_MAX of the kernel, and it goes into a record.
-    if request.netns.len() > 4096 || request.netns.contains('\0') {
-        return Err(BadRequest::field("netns", "longer than 4096 bytes, or with a NUL byte"));
+    if request.netns.len() > 4096 || request.netns.chars().any(char::is_control) {
+        let problem = "longer than 4096 bytes, or with a control character";
+        return Err(BadRequest::field("netns", problem));
+    }
+    if !request.netns.starts_with('/') {
+        return Err(BadRequest::field("netns", "an absolute path is needed"));
     }
     Ok(Allocate {
         key: wire::key(request.key)?,
@@ -69,11 +76,17 @@ impl v1::ipam_server::Ipam for Service {
             .run(async move { ipam.allocate(request).await.map_err(|err| status::allocate(&err)) })
             .await?;
         let conf = NetConf::of(&attachment);
+        let cidrs = &self.config.config.pod_cidrs;
+        let subnet = wire::prefix_set(
+            conf.addresses
+                .iter()
+                .filter_map(|address| cidrs.iter().find(|cidr| cidr.contains(&address))),
+        );
         Ok(Response::new(v1::AllocIpReply {
             ip_type: v1::IpType::from(conf.kind).into(),
-            ipv4: conf.addresses.v4.is_some(),
-            ipv6: conf.addresses.v6.is_some(),
-            net_confs: vec![(&conf).into()],
+            ipv4: cidrs.iter().any(|cidr| cidr.addr().is_ipv4()),
+            ipv6: cidrs.iter().any(|cidr| cidr.addr().is_ipv6()),
+            net_confs: vec![v1::NetConf { subnet: Some(subnet), ..(&conf).into() }],
         }))
     }
 
@@ -121,7 +134,7 @@ impl v1::ipam_server::Ipam for Service {
             Ok(Release {
                 key: wire::key(request.key)?,
                 started,
-                reason: request.reason.chars().take(256).collect(),
+                reason: one_line(&request.reason, LONGEST_REASON),
                 only_if_dead: false,
                 limit,
             })

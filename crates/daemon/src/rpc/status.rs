@@ -61,8 +61,9 @@ fn store(err: &StoreError) -> Wire {
 fn pool(err: &PoolError) -> Wire {
     match err {
         PoolError::Exhausted(shortage) => exhausted(shortage),
-        PoolError::Held { .. } => {
-            wire(Code::ResourceExhausted, Reason::AddressNotAvailable, Some(RETRY))
+        PoolError::Held { free_in, .. } => {
+            let retry = free_in.map_or(RETRY, |it| it.max(RETRY));
+            wire(Code::ResourceExhausted, Reason::AddressNotAvailable, Some(retry))
         }
         PoolError::Refused(err) => match err {
             SourceError::Exhausted => wire(Code::ResourceExhausted, Reason::NoAddress, Some(RETRY)),
@@ -108,7 +109,9 @@ pub(super) fn allocate(err: &AllocateError) -> Status {
         AllocateError::Stopping(_) => {
             wire(Code::Unavailable, Reason::Stopping, Some(AFTER_RESTART))
         }
-        AllocateError::Busy(_) | AllocateError::Leftovers(_) => busy(),
+        AllocateError::Busy(_) | AllocateError::Leftovers(_) | AllocateError::TooSlow { .. } => {
+            busy()
+        }
         AllocateError::Late(_) => wire(Code::FailedPrecondition, Reason::ReleasedMeanwhile, None),
         AllocateError::OtherBoot { .. } => wire(Code::InvalidArgument, Reason::BadRequest, None),
         AllocateError::Netns(err) => netns(err),
@@ -139,8 +142,8 @@ pub(super) fn commit(err: &CommitError) -> Status {
 pub(super) fn release(err: &ReleaseError) -> Status {
     let answer = match err {
         ReleaseError::Busy(_) => busy(),
-        ReleaseError::InUse { .. } => {
-            wire(Code::FailedPrecondition, Reason::AttachedElsewhere, None)
+        ReleaseError::InUse { .. } | ReleaseError::MayBeInUse { .. } => {
+            wire(Code::FailedPrecondition, Reason::InUse, None)
         }
         ReleaseError::Host(_) => wire(Code::Internal, Reason::Internal, None),
         ReleaseError::Store(err) => store(err),
@@ -207,6 +210,8 @@ mod tests {
         let shortage = Shortage {
             capacity: 4,
             counts: berth_core::pool::Counts { leased: 3, cooling: 1, ..Default::default() },
+            room: 0,
+            foreign: 0,
             first_free_in: Some(Duration::from_secs(12)),
             refused: None,
         };

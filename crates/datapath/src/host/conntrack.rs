@@ -143,3 +143,15 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from).ok();
     v4.or_else(|| <[u8; 16]>::try_from(bytes).map(IpAddr::from).ok())
 }
+
+/// For the fuzzer: attributes of one connection. What names it for its deletion must still have
+/// its tuple when it is read again, or the deletion would be of others, too.
+#[cfg(feature = "fuzz")]
+pub(super) fn fuzz(attributes: &[u8]) {
+    let addresses: BTreeSet<IpAddr> =
+        [[10, 0, 0, 1].into(), IpAddr::from([0xfd_u8; 16])].into_iter().collect();
+    let Some(name) = identity(attributes, &addresses) else { return };
+    let kinds: Vec<u16> =
+        NlasIterator::new(&name[..]).flatten().map(|it| it.kind() & NLA_TYPE_MASK).collect();
+    assert!(name.len() % 4 == 0 && kinds.contains(&CTA_TUPLE_ORIG), "{kinds:?}");
+}

@@ -25,14 +25,25 @@ pub(super) async fn all(netlink: &Netlink) -> Result<Vec<LinkSeen>, HostError> {
 
 /// The host interface that a link of ours belongs to: itself, or for an ifb the one it is named
 /// after.
-pub(super) fn host_interface(prefix: &HostPrefix, link: &LinkSeen) -> Option<InterfaceName> {
-    let first = prefix.as_str().get(..1)?;
+pub(super) fn host_interface(
+    prefix: &HostPrefix,
+    known: &BTreeSet<InterfaceName>,
+    link: &LinkSeen,
+) -> Option<InterfaceName> {
     let name = match link.kind {
         LinkKind::Veth => link.name.clone(),
-        LinkKind::Ifb => format!("{first}{}", link.name.get(1..)?),
+        // It is named after the one it belongs to, but for the first letter.
+        LinkKind::Ifb => {
+            let rest = link.name.get(1..)?;
+            let owner = known.iter().find(|name| name.as_str().get(1..) == Some(rest));
+            let by_prefix = || format!("{}{rest}", &prefix.as_str()[..1]);
+            owner.map_or_else(by_prefix, ToString::to_string)
+        }
         LinkKind::Other => return None,
     };
-    name.starts_with(prefix.as_str()).then(|| name.parse().ok())?
+    let ours = link.is_live() && link.kind == LinkKind::Veth;
+    let is_named = name.starts_with(prefix.as_str()) || known.contains(name.as_str());
+    (ours || is_named).then(|| name.parse().ok())?
 }
 
 /// Goes on after a failure, and answers the first; else the interfaces of what was there.

@@ -38,22 +38,29 @@ impl Raw {
         self.0.send(request, 0)?;
         loop {
             let (buffer, _) = self.0.recv_from_full()?;
-            let mut rest = buffer.as_slice();
-            while let Some((length, kind)) = head(rest) {
-                let Some(message) = rest.get(..length) else { break };
-                let body = message.get(NETLINK_HEADER..).unwrap_or_default();
-                if kind == NLMSG_DONE || kind == NLMSG_ERROR {
-                    let code = body.get(..4).and_then(|code| code.try_into().ok());
-                    return match code.map_or(0, i32::from_ne_bytes) {
-                        0 => Ok(()),
-                        code => Err(io::Error::from_raw_os_error(code.abs())),
-                    };
-                }
-                each(body);
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if let Some(end) = read(&buffer, each) {
+                return end;
             }
         }
     }
+}
+
+/// The messages of one datagram; `Some` where the last of all is among them.
+pub(super) fn read(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> Option<io::Result<()>> {
+    while let Some((length, kind)) = head(rest) {
+        let message = rest.get(..length)?;
+        let body = message.get(NETLINK_HEADER..).unwrap_or_default();
+        if kind == NLMSG_DONE || kind == NLMSG_ERROR {
+            let code = body.get(..4).and_then(|code| code.try_into().ok());
+            return Some(match code.map_or(0, i32::from_ne_bytes) {
+                0 => Ok(()),
+                code => Err(io::Error::from_raw_os_error(code.saturating_abs())),
+            });
+        }
+        each(body);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
 }
 
 fn head(buffer: &[u8]) -> Option<(usize, u16)> {

@@ -95,7 +95,7 @@ fn a_list_is_whole_while_links_come_and_go() {
             Pod::attached(n).await;
         }
         let host = open();
-        let expected = host.wired().await.unwrap();
+        let expected = host.wired(&Default::default()).await.unwrap();
         assert_eq!(expected.len(), 60);
 
         let stop = Arc::new(AtomicBool::new(false));
@@ -112,7 +112,7 @@ fn a_list_is_whole_while_links_come_and_go() {
             rounds
         });
         for _ in 0..300 {
-            assert_eq!(host.wired().await.unwrap(), expected);
+            assert_eq!(host.wired(&Default::default()).await.unwrap(), expected);
         }
         stop.store(true, Ordering::Relaxed);
         let rounds = churn.join().unwrap();

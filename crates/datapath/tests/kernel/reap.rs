@@ -74,7 +74,7 @@ fn what_was_never_unhooked_goes_if_it_carries_the_address_and_stays_if_not() {
         let pods = pods(3..=4).await;
         let names = hosts(&pods);
         host.reap(&names, &pods[1].addresses()).await.unwrap();
-        let left = host.wired().await.unwrap();
+        let left = host.wired(&Default::default()).await.unwrap();
         assert_eq!(left.into_keys().collect::<Vec<_>>(), [names[0].clone()]);
         assert!(!ip("link").contains("type ifb") && !ip("-d link").contains(" ifb "));
     });
@@ -87,7 +87,7 @@ fn a_link_whose_mark_somebody_took_goes_all_the_same() {
         let pod = pods(2..=2).await.remove(0);
         let name = pod.host().clone();
         ip(&format!("link set {name} group default"));
-        assert!(!host.wired().await.unwrap()[name.as_str()].marked);
+        assert!(!host.wired(&Default::default()).await.unwrap()[name.as_str()].marked);
         host.unhook(std::slice::from_ref(&name)).await.unwrap();
         host.reap(std::slice::from_ref(&name), &pod.addresses()).await.unwrap();
         assert!(!ip("link").contains(name.as_str()));
@@ -101,9 +101,9 @@ fn an_ifb_whose_pair_died_with_its_namespace_is_listed_and_goes() {
         let pod = pods(4..=4).await.remove(0);
         let name = pod.host().clone();
         ip(&format!("link del {name}"));
-        assert!(host.wired().await.unwrap().contains_key(&name));
+        assert!(host.wired(&Default::default()).await.unwrap().contains_key(&name));
         host.reap(std::slice::from_ref(&name), &pod.addresses()).await.unwrap();
-        assert!(host.wired().await.unwrap().is_empty());
+        assert!(host.wired(&Default::default()).await.unwrap().is_empty());
         assert!(!ip("-d link").contains(" ifb "));
     });
 }
@@ -116,7 +116,7 @@ fn what_bears_our_name_is_listed_with_its_addresses_and_whether_it_bears_our_mar
         host.unhook(&[pods[2].host().clone()]).await.unwrap();
         ip("link add bth000000000000 type veth peer name foreign");
         ip("link add bridge0 type bridge");
-        let found = host.wired().await.unwrap();
+        let found = host.wired(&Default::default()).await.unwrap();
         let mut expected = hosts(&pods);
         expected.remove(2);
         expected.push("bth000000000000".parse().unwrap());
@@ -127,7 +127,11 @@ fn what_bears_our_name_is_listed_with_its_addresses_and_whether_it_bears_our_mar
         assert!(first.marked);
         assert_eq!(first.addresses, pods[0].addresses().into_iter().collect());
         let others = Host::open("xyz".parse().unwrap()).unwrap();
-        assert!(others.wired().await.unwrap().is_empty());
+        let found = others.wired(&Default::default()).await.unwrap();
+        expected.retain(|name| name.as_str() != "bth000000000000");
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), expected, "our mark tells, by any name");
+        let known = ["bth000000000000".parse().unwrap()].into();
+        assert!(others.wired(&known).await.unwrap().contains_key("bth000000000000"));
     });
 }
 

@@ -13,6 +13,7 @@ enum Op {
         who: u8,
         late: bool,
     },
+    AddSticky(u8),
     Commit(u8),
     Del {
         who: u8,
@@ -31,6 +32,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     let who = 0..5u8;
     prop_oneof![
         5 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, late)| Op::Add { who, late }),
+        1 => who.clone().prop_map(Op::AddSticky),
         2 => who.clone().prop_map(Op::Commit),
         4 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, late)| Op::Del { who, late }),
         2 => who.clone().prop_map(Op::NetnsDies),
@@ -71,6 +73,13 @@ async fn check(ops: Vec<Op>) -> Result<(), TestCaseError> {
                     added.insert(who, at);
                 }
             }
+            Op::AddSticky(who) => {
+                let (container, pod) = (format!("c{who}"), format!("web-{}", who / 2));
+                if let Ok(held) = world.add_sticky(&container, &pod, clock, 60).await {
+                    world.host.wire_records(&[held]);
+                    added.insert(who, clock);
+                }
+            }
             Op::Commit(who) => {
                 if let Some(at) = added.get(&who) {
                     let _ = world.commit(&format!("c{who}"), *at).await;
@@ -97,7 +106,7 @@ async fn check(ops: Vec<Op>) -> Result<(), TestCaseError> {
             Op::Gc => {
                 let linked: BTreeSet<_> = records
                     .iter()
-                    .filter(|it| world.host.has(it.host_interface.as_str()))
+                    .filter(|it| world.host.is_hooked(&it.host_interface))
                     .map(|it| it.key.clone())
                     .collect();
                 world.gc().await;
@@ -111,7 +120,6 @@ async fn check(ops: Vec<Op>) -> Result<(), TestCaseError> {
             Op::Advance(seconds) => world.advance(seconds).await,
             Op::ReapFails(refuses) => world.host.refuse_to_reap(refuses),
             Op::Crash => {
-                world.host.refuse_to_reap(false);
                 world = world.restart().await;
                 let after: BTreeSet<_> = world.records().into_iter().map(|it| it.key).collect();
                 prop_assert_eq!(&before, &after, "a restart changed the records");

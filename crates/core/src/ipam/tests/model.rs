@@ -23,8 +23,8 @@ pub(super) use host::ModelHost;
 
 use super::super::*;
 use crate::ports::{
-    Change, Clock, Intent, Loaded, Namespaces, NetnsError, PodOpinions, Pods, Source, SourceError,
-    StaticPods, Store, StoreError,
+    Change, Clock, Intent, Loaded, Namespaces, NetnsError, PodOpinions, Pods, SetAside, Source,
+    SourceError, StaticPods, Store, StoreError,
 };
 
 pub(super) fn key(container: &str) -> AttachmentKey {
@@ -83,10 +83,10 @@ impl Rows {
             }
             Change::RemoveCooling(id) => rows.cooling.retain(|it| it.resource.id != id),
             Change::PutReservation(new) => {
-                rows.reservations.retain(|it| it.pod != new.pod);
+                rows.reservations.retain(|it| it.resource.id != new.resource.id);
                 rows.reservations.push(new);
             }
-            Change::RemoveReservation(pod) => rows.reservations.retain(|it| it.pod != pod),
+            Change::RemoveReservation(id) => rows.reservations.retain(|it| it.resource.id != id),
             Change::BeginIntent(new) => {
                 rows.intents.retain(|it| it.id != new.id);
                 rows.intents.push(new);
@@ -100,6 +100,16 @@ impl Rows {
 impl MemoryStore {
     pub(super) fn fail_next(&self, err: StoreError) {
         *self.fail.lock().unwrap() = Some(err);
+    }
+
+    /// A record that cannot be read, and the address that the index gives to it.
+    pub(super) fn set_aside(&self, key: &str, address: &str) {
+        self.rows.lock().unwrap().loaded.set_aside.push(SetAside {
+            tree: "attachments".into(),
+            key: key.into(),
+            problem: "told to".into(),
+            addresses: [address.parse().unwrap()].into(),
+        });
     }
 
     pub(super) fn intents(&self) -> Vec<Intent> {
@@ -200,6 +210,10 @@ impl Source for Counting {
         Ok(())
     }
 
+    fn knows(&self, _: IpAddr) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     fn adopt(&self, held: &[Resource]) -> Vec<ResourceId> {
         let held: Vec<u8> = held.iter().map(last).collect();
         self.free.lock().unwrap().retain(|n| !held.contains(n));
@@ -237,7 +251,7 @@ impl Pods for SilentPods {
 /// A world to start a daemon's heart in.
 pub(super) struct Setting {
     pub(super) host: Arc<ModelHost>,
-    store: Arc<MemoryStore>,
+    pub(super) store: Arc<MemoryStore>,
     namespaces: Arc<ModelNamespaces>,
     clock: Arc<ModelClock>,
     pods: Arc<dyn Pods>,

@@ -13,6 +13,7 @@ use crate::ports::{HostError, HostLink, HostNetwork, Unwiring};
 #[derive(Default)]
 pub(in super::super) struct ModelHost {
     links: Mutex<BTreeMap<InterfaceName, HostLink>>,
+    unhooked: Mutex<BTreeSet<InterfaceName>>,
     reaped: Mutex<BTreeSet<InterfaceName>>,
     refuses: Mutex<bool>,
     stuck: Mutex<Option<InterfaceName>>,
@@ -45,6 +46,12 @@ impl ModelHost {
         self.links.lock().unwrap().contains_key(name)
     }
 
+    /// There, and not taken off the network.
+    pub(in super::super) fn is_hooked(&self, name: &InterfaceName) -> bool {
+        self.links.lock().unwrap().contains_key(name)
+            && !self.unhooked.lock().unwrap().contains(name)
+    }
+
     pub(in super::super) fn reaped(&self, name: &InterfaceName) -> bool {
         self.reaped.lock().unwrap().contains(name)
     }
@@ -63,7 +70,11 @@ impl ModelHost {
 impl HostNetwork for ModelHost {
     async fn unhook(&self, links: &[InterfaceName]) -> Result<BTreeSet<InterfaceName>, HostError> {
         let present = self.links.lock().unwrap();
-        Ok(links.iter().filter(|name| present.contains_key(*name)).cloned().collect())
+        let mut unhooked = self.unhooked.lock().unwrap();
+        let there: BTreeSet<InterfaceName> =
+            links.iter().filter(|name| present.contains_key(*name)).cloned().collect();
+        unhooked.extend(there.iter().cloned());
+        Ok(there)
     }
 
     async fn reap(&self, batch: &[Unwiring]) -> Result<(), HostError> {
@@ -76,12 +87,19 @@ impl HostNetwork for ModelHost {
         }
         for left in batch {
             self.links.lock().unwrap().remove(&left.host_interface);
+            self.unhooked.lock().unwrap().remove(&left.host_interface);
             self.reaped.lock().unwrap().insert(left.host_interface.clone());
         }
         Ok(())
     }
 
-    async fn links(&self) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
-        Ok(self.links.lock().unwrap().clone())
+    async fn links(
+        &self,
+        _known: &BTreeSet<InterfaceName>,
+    ) -> Result<BTreeMap<InterfaceName, HostLink>, HostError> {
+        let unhooked = self.unhooked.lock().unwrap();
+        let mut links = self.links.lock().unwrap().clone();
+        links.retain(|name, _| !unhooked.contains(name));
+        Ok(links)
     }
 }
