@@ -26,6 +26,7 @@ pub use pods::{PodWishes, Sandbox};
 /// kubelet does.
 #[derive(Debug)]
 pub struct Containerd {
+    program: PathBuf,
     directory: PathBuf,
     /// `None` while it is killed.
     process: Option<Child>,
@@ -37,6 +38,20 @@ impl Containerd {
     /// whoever's who puts it in [`conf_directory`](Self::conf_directory). With it comes what
     /// records the calls of `plugin`.
     pub fn start(directory: &Path, plugin: &Path) -> (Self, Recorder) {
+        let (mut this, recorder) = Self::set_up("containerd".into(), directory, plugin);
+        this.restart();
+        this.load_image();
+        (this, recorder)
+    }
+
+    /// [`start`](Self::start) of another containerd than Debian's, without an image for pods.
+    pub fn start_program(program: &Path, directory: &Path, plugin: &Path) -> (Self, Recorder) {
+        let (mut this, recorder) = Self::set_up(program.to_owned(), directory, plugin);
+        this.restart();
+        (this, recorder)
+    }
+
+    fn set_up(program: PathBuf, directory: &Path, plugin: &Path) -> (Self, Recorder) {
         let directory = directory.join("containerd");
         for part in ["root", "state", "bin", "net.d", "logs"] {
             fs::create_dir_all(directory.join(part)).unwrap();
@@ -46,10 +61,7 @@ impl Containerd {
             .expect("the reference plugins are installed (Debian: containernetworking-plugins)");
         fs::write(directory.join("config.toml"), configuration(&directory)).unwrap();
         let cgroup = format!("/berth-test-{}", crate::fresh_id().split_at(8).0);
-        let mut this = Self { directory, process: None, cgroup };
-        this.restart();
-        this.load_image();
-        (this, recorder)
+        (Self { program, directory, process: None, cgroup }, recorder)
     }
 
     /// On `node`, whose daemon is started and puts its conflist where containerd looks: the one at
@@ -72,7 +84,7 @@ impl Containerd {
         assert!(self.process.is_none(), "it runs already");
         let log = self.directory.join("containerd.log");
         let log = File::options().create(true).append(true).open(log).unwrap();
-        let process = Command::new("containerd")
+        let process = Command::new(&self.program)
             .arg("--config")
             .arg(self.directory.join("config.toml"))
             .stdin(Stdio::null())

@@ -64,6 +64,10 @@ impl Recorder {
 
     /// From now on every call of `verb` runs this piece of shell before the plugin, or instead of
     /// it where it ends with `exit`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "whole for whoever reads it, and of no worth later"
+    )]
     pub fn before(&self, verb: &str, shell: &str) {
         // Never half of it: a call may come at any time.
         let draft = self.place.with_extension("draft");

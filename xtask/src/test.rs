@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nix::unistd::Uid;
 
 use crate::{
-    demo, dist, packages,
+    demo, dist, go, packages,
     step::{Steps, sh},
     tally,
 };
@@ -23,7 +23,8 @@ pub(crate) fn run() -> Result<()> {
     steps.run("packages and tools", || {
         packages::install_for_tests()?;
         packages::install_components()?;
-        packages::install_cargo_deny()
+        packages::install_cargo_deny()?;
+        go::install_cnitool()
     })?;
     steps.run("formatting", || sh("cargo fmt --all --check"))?;
     steps.run("lints", || sh(&format!("cargo clippy {SHAPE} -- -D warnings")))?;
