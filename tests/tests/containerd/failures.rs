@@ -112,7 +112,7 @@ fn an_add_killed_at_the_callers_deadline_is_taken_back_wherever_it_was() {
 
 fn add_until_the_deadline(scene: &Scene<'_>, state: Option<&str>) {
     thread::scope(|scope| {
-        let wishes = PodWishes { limit: Some(Duration::from_secs(3)), ..PodWishes::default() };
+        let wishes = PodWishes { limit: Some(Duration::from_secs(6)), ..PodWishes::default() };
         let containerd = &scene.containerd;
         let adding = scope.spawn(move || containerd.run_pod_with("shop", "web", &wishes));
         if let Some(state) = state {
