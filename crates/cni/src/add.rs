@@ -81,6 +81,8 @@ pub(crate) async fn run(add: Add, process: ProcessStart) -> Result<(), CniError>
         giver.give_back(&chain(&err)).await;
         return Err(err);
     }
+    // The process ends now: sockets and thread go with it.
+    std::mem::forget((attached, daemon));
     Ok(())
 }
 

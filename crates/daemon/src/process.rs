@@ -254,8 +254,9 @@ async fn serve(
 
     let mut broken = store.failed();
     let failed = async move {
-        match broken.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
+        let why = broken.wait_for(Option::is_some).await.map(|why| why.clone());
+        match why {
+            Ok(why) => why.unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
     };

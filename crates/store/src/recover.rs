@@ -71,12 +71,12 @@ pub(crate) fn recover(
     };
     let (mut ledger, rows, imported, doubt) = match (verdict, opened) {
         (Verdict::Keep, Some((database, state, rows))) => {
-            (Ledger { database, sequence, state }, rows, false, None)
+            (Ledger::new(database, sequence, state), rows, false, None)
         }
         (Verdict::KeepInDoubt(doubt), Some((database, mut state, rows))) => {
             state.sequence = state.sequence.max(newest);
             state.digest = Digest::of(&rows);
-            (Ledger { database, sequence, state }, rows, false, Some(doubt))
+            (Ledger::new(database, sequence, state), rows, false, Some(doubt))
         }
         (Verdict::Rebuild(doubt), opened) => {
             drop(opened);
@@ -84,14 +84,14 @@ pub(crate) fn recover(
             let export = export.expect("the verdict needs an export");
             let state = State { sequence: newest, doubtful: export.doubtful, ..State::default() };
             let note = if export.whole { "" } else { "; the export is damaged too" };
-            let ledger = Ledger { database, sequence, state };
+            let ledger = Ledger::new(database, sequence, state);
             (ledger, export.rows, true, Some(format!("{doubt}{note}")))
         }
         (Verdict::StartEmpty(doubt), opened) => {
             drop(opened);
             let database = replace(directory, newest)?;
             let state = State { sequence: newest, ..State::default() };
-            (Ledger { database, sequence, state }, Rows::new(), true, Some(doubt))
+            (Ledger::new(database, sequence, state), Rows::new(), true, Some(doubt))
         }
         (Verdict::Keep | Verdict::KeepInDoubt(_), None) => {
             unreachable!("what is kept was opened")
