@@ -45,11 +45,11 @@ fn while_there_is_no_list_a_pod_keeps_its_address_and_after_it_is_deleted() {
         let err = scene.containerd.try_stop_pod(&pod.id).unwrap_err();
         assert!(err.contains("not initialized"), "{err}");
         scene.node.record(&pod.id);
-        // The daemon's own start brings the list back.
+        // The daemon's own start brings the list back, once it serves.
         assert!(scene.node.stop().success());
         scene.node.start();
-        assert_eq!(fs::read_to_string(&place).unwrap(), text);
         scene.containerd.wait_until_network_is_ready();
+        assert_eq!(fs::read_to_string(&place).unwrap(), text);
         scene.stop_and_remove(&pod.id);
         scene.assert_no_trace();
     });
