@@ -1,5 +1,6 @@
+mod pods;
+
 use std::{
-    collections::HashMap,
     fs::{self, File},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -11,37 +12,25 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tonic::transport::Channel;
+use serde_json::{Value, json};
 
 use crate::{
-    Recorder,
-    daemon::ask,
-    eventually, image,
+    Node, Recorder, binary, eventually, image,
     mounts::{remove_control_groups, unmount_below},
-    process::wait_for,
+    process::{kill_with_children, wait_for, with_command_line},
 };
 
-#[allow(missing_debug_implementations, unreachable_pub, clippy::all)]
-pub(crate) mod cri {
-    tonic::include_proto!("runtime.v1");
-}
-
-use cri::runtime_service_client::RuntimeServiceClient;
+pub use pods::{PodWishes, Sandbox};
 
 /// Debian's containerd with root, state and socket of its own, driven through its CRI socket as
 /// kubelet does.
 #[derive(Debug)]
 pub struct Containerd {
+    program: PathBuf,
     directory: PathBuf,
-    process: Child,
+    /// `None` while it is killed.
+    process: Option<Child>,
     cgroup: String,
-}
-
-/// A pod as the runtime has it.
-#[derive(Debug, Clone)]
-pub struct Sandbox {
-    pub id: String,
-    config: cri::PodSandboxConfig,
 }
 
 impl Containerd {
@@ -49,6 +38,20 @@ impl Containerd {
     /// whoever's who puts it in [`conf_directory`](Self::conf_directory). With it comes what
     /// records the calls of `plugin`.
     pub fn start(directory: &Path, plugin: &Path) -> (Self, Recorder) {
+        let (mut this, recorder) = Self::set_up("containerd".into(), directory, plugin);
+        this.restart();
+        this.load_image();
+        (this, recorder)
+    }
+
+    /// [`start`](Self::start) of another containerd than Debian's, without an image for pods.
+    pub fn start_program(program: &Path, directory: &Path, plugin: &Path) -> (Self, Recorder) {
+        let (mut this, recorder) = Self::set_up(program.to_owned(), directory, plugin);
+        this.restart();
+        (this, recorder)
+    }
+
+    fn set_up(program: PathBuf, directory: &Path, plugin: &Path) -> (Self, Recorder) {
         let directory = directory.join("containerd");
         for part in ["root", "state", "bin", "net.d", "logs"] {
             fs::create_dir_all(directory.join(part)).unwrap();
@@ -57,30 +60,83 @@ impl Containerd {
         fs::copy("/usr/lib/cni/loopback", directory.join("bin/loopback"))
             .expect("the reference plugins are installed (Debian: containernetworking-plugins)");
         fs::write(directory.join("config.toml"), configuration(&directory)).unwrap();
-        let log = File::create(directory.join("containerd.log")).unwrap();
-        let process = Command::new("containerd")
+        let cgroup = format!("/berth-test-{}", crate::fresh_id().split_at(8).0);
+        (Self { program, directory, process: None, cgroup }, recorder)
+    }
+
+    /// On `node`, whose daemon is started and puts its conflist where containerd looks: the one at
+    /// `list`, or the built-in one. With it comes what records the calls of our plugin.
+    pub fn beside(node: &mut Node, list: Option<&Path>) -> (Self, Recorder) {
+        let (this, recorder) = Self::start(node.directory(), &binary("berth"));
+        let mut place = json!({"path": this.conflist()});
+        if let Some(list) = list {
+            place["source"] = Value::from(list.display().to_string());
+        }
+        node.set_config("cni_conf", place);
+        node.start();
+        this.wait_until_network_is_ready();
+        (this, recorder)
+    }
+
+    /// Starts it again over what the last one left.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        assert!(self.process.is_none(), "it runs already");
+        let log = self.directory.join("containerd.log");
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let process = Command::new(&self.program)
             .arg("--config")
-            .arg(directory.join("config.toml"))
+            .arg(self.directory.join("config.toml"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .process_group(0)
             .spawn()
             .expect("containerd is installed (Debian: containerd)");
-        let cgroup = format!("/berth-test-{}", process.id());
-        let mut this = Self { directory, process, cgroup };
-        this.wait_until_it_answers();
-        this.load_image();
-        (this, recorder)
-    }
-
-    fn wait_until_it_answers(&mut self) {
+        self.process = Some(process);
         eventually(Duration::from_secs(60), || {
-            if let Some(status) = self.process.try_wait().unwrap() {
+            let process = self.process.as_mut().expect("it was started above");
+            if let Some(status) = process.try_wait().unwrap() {
                 panic!("containerd ended with {status}:\n{}", self.log());
             }
-            self.try_ask(async |mut cri| cri.status(cri::StatusRequest {}).await)
+            self.network_ready().map(drop)
         });
+    }
+
+    /// SIGKILL to containerd alone: pods, and plugins that run, live on.
+    pub fn kill(&mut self) {
+        self.kill_while_asked();
+        self.process.take().expect("it runs").wait().unwrap();
+    }
+
+    /// The signal of [`kill`](Self::kill), which is still to follow, while someone waits for an
+    /// answer.
+    pub fn kill_while_asked(&self) {
+        let process = self.process.as_ref().expect("it runs");
+        kill(Pid::from_raw(process.id().cast_signed()), Signal::SIGKILL).unwrap();
+    }
+
+    /// SIGKILL to containerd, and to every shim and container of it.
+    pub fn kill_with_pods(&mut self) {
+        self.kill();
+        kill_with_children(&self.shims());
+    }
+
+    /// After [`kill_with_pods`](Self::kill_with_pods): what a reboot leaves of its files. The state
+    /// directory is gone with every mount in it, root lies on disk and stays.
+    pub fn wipe(&self) {
+        for part in ["state", "runc"] {
+            let part = self.directory.join(part);
+            unmount_below(&part);
+            fs::remove_dir_all(&part).unwrap();
+        }
+        unmount_below(&self.directory);
+    }
+
+    /// Puts a plugin of Debian's beside ours; what records its calls.
+    pub fn install_reference(&self, name: &str) -> Recorder {
+        let plugin = Path::new("/usr/lib/cni").join(name);
+        Recorder::install(&self.directory.join("bin").join(name), &plugin)
     }
 
     fn load_image(&self) {
@@ -99,6 +155,11 @@ impl Containerd {
         self.directory.join("net.d")
     }
 
+    /// Where the daemon puts the network list.
+    pub fn conflist(&self) -> PathBuf {
+        self.conf_directory().join("10-berth.conflist")
+    }
+
     fn socket(&self) -> PathBuf {
         self.directory.join("containerd.sock")
     }
@@ -109,126 +170,11 @@ impl Containerd {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    fn try_ask<T, Fut>(
-        &self,
-        question: impl FnOnce(RuntimeServiceClient<Channel>) -> Fut,
-    ) -> Result<T, String>
-    where
-        Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    {
-        let reply = ask(&self.socket(), |channel| question(RuntimeServiceClient::new(channel)))?;
-        Ok(reply.into_inner())
-    }
-
-    #[track_caller]
-    fn ask<T, Fut>(&self, question: impl FnOnce(RuntimeServiceClient<Channel>) -> Fut) -> T
-    where
-        Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    {
-        self.try_ask(question).unwrap_or_else(|err| panic!("{err}"))
-    }
-
-    /// Waits until kubelet would call the node's network ready.
-    #[track_caller]
-    pub fn wait_until_network_is_ready(&self) {
-        eventually(Duration::from_secs(20), || {
-            let reply = self.try_ask(async |mut cri| cri.status(cri::StatusRequest {}).await)?;
-            let conditions = reply.status.unwrap_or_default().conditions;
-            match conditions.into_iter().find(|condition| condition.r#type == "NetworkReady") {
-                Some(condition) if condition.status => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        });
-    }
-
-    /// RunPodSandbox.
-    ///
-    /// # Errors
-    /// What kubelet would see.
-    pub fn run_pod(&self, namespace: &str, name: &str) -> Result<Sandbox, String> {
-        let uid = format!("uid-of-{namespace}-{name}");
-        let logs = self.directory.join("logs").join(&uid);
-        fs::create_dir_all(&logs).unwrap();
-        let config = cri::PodSandboxConfig {
-            metadata: Some(cri::PodSandboxMetadata {
-                name: name.to_owned(),
-                uid,
-                namespace: namespace.to_owned(),
-                attempt: 0,
-            }),
-            hostname: name.to_owned(),
-            log_directory: logs.display().to_string(),
-            annotations: HashMap::new(),
-            linux: Some(cri::LinuxPodSandboxConfig { cgroup_parent: self.cgroup.clone() }),
-        };
-        let request = cri::RunPodSandboxRequest { config: Some(config.clone()) };
-        let reply = self.try_ask(async |mut cri| cri.run_pod_sandbox(request).await)?;
-        Ok(Sandbox { id: reply.pod_sandbox_id, config })
-    }
-
-    /// Starts a container in the pod.
-    #[track_caller]
-    pub fn run_container(&self, sandbox: &Sandbox, name: &str, command: &[&str]) {
-        let config = cri::ContainerConfig {
-            metadata: Some(cri::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
-            image: Some(cri::ImageSpec { image: image::NAME.to_owned() }),
-            command: command.iter().map(|&word| word.to_owned()).collect(),
-            log_path: format!("{name}.log"),
-        };
-        let request = cri::CreateContainerRequest {
-            pod_sandbox_id: sandbox.id.clone(),
-            config: Some(config),
-            sandbox_config: Some(sandbox.config.clone()),
-        };
-        let created = self.ask(async |mut cri| cri.create_container(request).await);
-        let request = cri::StartContainerRequest { container_id: created.container_id };
-        self.ask(async |mut cri| cri.start_container(request).await);
-    }
-
-    /// The pod's addresses as kubelet reports them, the first one first.
-    #[track_caller]
-    pub fn addresses(&self, sandbox: &Sandbox) -> Vec<String> {
-        let request = cri::PodSandboxStatusRequest { pod_sandbox_id: sandbox.id.clone() };
-        let reply = self.ask(async |mut cri| cri.pod_sandbox_status(request).await);
-        let network = reply.status.and_then(|status| status.network).unwrap_or_default();
-        let more = network.additional_ips.into_iter().map(|more| more.ip);
-        std::iter::once(network.ip).chain(more).collect()
-    }
-
-    #[track_caller]
-    pub fn stop_pod(&self, sandbox: &Sandbox) {
-        let request = cri::StopPodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
-        self.ask(async |mut cri| cri.stop_pod_sandbox(request).await);
-    }
-
-    #[track_caller]
-    pub fn remove_pod(&self, sandbox: &Sandbox) {
-        let request = cri::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
-        self.ask(async |mut cri| cri.remove_pod_sandbox(request).await);
-    }
-
     /// Shims carry our socket in their arguments.
     fn shims(&self) -> Vec<Pid> {
         let socket = self.socket().display().to_string();
-        processes()
-            .filter(|pid| {
-                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                let line = String::from_utf8_lossy(&line).into_owned();
-                line.contains("containerd-shim") && line.contains(&socket)
-            })
-            .collect()
+        with_command_line(&["containerd-shim", &socket])
     }
-}
-
-fn processes() -> impl Iterator<Item = Pid> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid::from_raw)
-}
-
-fn children_of(parent: Pid) -> Vec<Pid> {
-    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-    let list = list.unwrap_or_default();
-    list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect()
 }
 
 impl Drop for Containerd {
@@ -237,17 +183,14 @@ impl Drop for Containerd {
         if std::thread::panicking() {
             eprintln!("containerd's log:\n{}", self.log());
         }
-        let _ = kill(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGTERM);
-        if wait_for(&mut self.process, Duration::from_secs(10)).is_none() {
-            let _ = self.process.kill();
-            let _ = self.process.wait();
-        }
-        for shim in self.shims() {
-            for container in children_of(shim) {
-                let _ = kill(container, Signal::SIGKILL);
+        if let Some(process) = &mut self.process {
+            let _ = kill(Pid::from_raw(process.id().cast_signed()), Signal::SIGTERM);
+            if wait_for(process, Duration::from_secs(10)).is_none() {
+                let _ = process.kill();
+                let _ = process.wait();
             }
-            let _ = kill(shim, Signal::SIGKILL);
         }
+        kill_with_children(&self.shims());
         unmount_below(&self.directory);
         remove_control_groups(&self.cgroup);
     }

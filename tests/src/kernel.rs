@@ -1,5 +1,7 @@
 use std::{collections::BTreeSet, fmt, process::Command, time::Duration};
 
+use serde_json::Value;
+
 use crate::eventually;
 
 /// Everything the kernel holds of the network in this thread's namespace, one fact a line, as
@@ -34,7 +36,7 @@ impl Snapshot {
                     "address" => line.split_once(": ").map(|(_, fact)| fact),
                     _ => Some(line),
                 };
-                let fact = line.unwrap_or_default().trim();
+                let fact = without_counts(line.unwrap_or_default().trim());
                 if !fact.is_empty() {
                     facts.insert(format!("{kind} {fact}"));
                 }
@@ -78,6 +80,15 @@ impl Snapshot {
     }
 }
 
+/// A rule of nft without what passed it so far: `counter packets 2 bytes 120`.
+fn without_counts(fact: &str) -> String {
+    let Some((before, after)) = fact.split_once("counter packets ") else {
+        return fact.to_owned();
+    };
+    let rest: Vec<&str> = after.split(' ').skip(3).collect();
+    format!("{before}counter {}", rest.join(" "))
+}
+
 /// The filters of every link. One that is deleted meanwhile has none.
 fn filters() -> Vec<String> {
     let mut facts = Vec::new();
@@ -99,4 +110,16 @@ impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|fact| writeln!(f, "{fact}"))
     }
+}
+
+/// The options of every tbf on the node, the slowest first.
+pub fn shapers() -> Vec<Value> {
+    let qdiscs: Vec<Value> = serde_json::from_str(&berth_testkit::run("tc -j qdisc")).unwrap();
+    let mut shapers: Vec<Value> = qdiscs
+        .into_iter()
+        .filter(|qdisc| qdisc["kind"] == "tbf")
+        .map(|mut qdisc| qdisc["options"].take())
+        .collect();
+    shapers.sort_by_key(|options| options["rate"].as_u64());
+    shapers
 }

@@ -13,6 +13,9 @@
 
 mod address;
 mod binaries;
+mod caller;
+mod clocks;
+mod cnitool;
 mod containerd;
 mod daemon;
 mod image;
@@ -29,9 +32,12 @@ mod traffic;
 
 pub use address::Addresses;
 pub use binaries::binary;
-pub use containerd::{Containerd, Sandbox};
+pub use caller::{Caller, attachment_key, ipv4, process_start};
+pub use clocks::Clocks;
+pub use cnitool::Cnitool;
+pub use containerd::{Containerd, PodWishes, Sandbox};
 pub use daemon::Daemon;
-pub use kernel::Snapshot;
+pub use kernel::{Snapshot, shapers};
 pub use node::{Node, NodeOptions};
 pub use plugin::{Answer, Call, Running, StandardOutput, network_config};
 pub use pod::{NODE_V4, NODE_V6, OUTSIDE_V4, OUTSIDE_V6, Pod, fresh_id};
@@ -39,4 +45,4 @@ pub use podman::Podman;
 pub use process::Usage;
 pub use recorder::{Recorded, Recorder};
 pub use time::{Stopwatch, eventually};
-pub use traffic::{ping, receive, send};
+pub use traffic::{fetch, ping, receive, send};

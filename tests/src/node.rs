@@ -135,6 +135,17 @@ impl Node {
         self.daemon.as_mut().expect("the daemon was started")
     }
 
+    /// The boot id of another boot, for whatever starts from now on: as much of a reboot as a
+    /// machine that goes on can have. Namespaces, links and processes are the caller's to end.
+    pub fn take_another_boot_id(&self) {
+        let place = "/proc/sys/kernel/random/boot_id";
+        let now = fs::read_to_string(place).unwrap();
+        let boot = self.directory.path().join("boot_id");
+        let other = if now.starts_with('0') { "1" } else { "0" };
+        fs::write(&boot, format!("{other}0000000-1111-2222-3333-444444444444\n")).unwrap();
+        run(&format!("mount --bind {} {place}", boot.display()));
+    }
+
     #[track_caller]
     pub fn stop(&mut self) -> ExitStatus {
         self.daemon.take().expect("the daemon was started").stop()
@@ -247,11 +258,18 @@ impl Node {
         daemon::ask(&self.socket(), question).unwrap_or_else(|err| panic!("{err}"))
     }
 
-    /// Waits until nothing is recorded and the kernel is as it was at `before`.
+    /// Nothing is recorded, no address held or promised; waits until the kernel is as it was at
+    /// `before`.
     #[track_caller]
     pub fn assert_no_trace_since(&self, before: &Snapshot) {
         let pods = self.ctl("pods");
         assert_eq!(pods, json!([]), "records are left");
+        // The pool follows the store, within the call that changed it.
+        eventually(Duration::from_secs(1), || {
+            let summary = self.ctl("pool --summary")["summary"].take();
+            let held = [&summary["leased"], &summary["promised"]];
+            if held == [&json!(0); 2] { Ok(()) } else { Err(format!("held: {summary}")) }
+        });
         before.wait_until_again();
     }
 }

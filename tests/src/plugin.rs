@@ -88,6 +88,12 @@ impl Call {
     }
 
     #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.environment.remove(name);
+        self
+    }
+
+    #[must_use]
     pub fn input(mut self, config: &Value) -> Self {
         self.input = Some(config.to_string().into_bytes());
         self

@@ -7,6 +7,7 @@ use std::{
 use crate::{
     Recorder, image,
     mounts::{remove_control_groups, unmount_below},
+    process::{kill_with_children, with_command_line},
 };
 
 /// Debian's podman with its CNI backend, all of its state in a directory of its own.
@@ -15,6 +16,9 @@ pub struct Podman {
     directory: PathBuf,
     cgroup: String,
 }
+
+/// podman's locks lie there, of every podman of the machine alike: ours gets its own.
+const LOCKS: &str = "mount -t tmpfs tmpfs /dev/shm";
 
 /// Name of podman's network, which is the conflist's.
 const NETWORK: &str = "berth";
@@ -26,6 +30,7 @@ impl Podman {
         for part in ["root", "run", "tmp", "net.d", "bin"] {
             fs::create_dir_all(directory.join(part)).unwrap();
         }
+        berth_testkit::run(LOCKS);
         let recorder = Recorder::install(&directory.join("bin/berth"), plugin);
         fs::write(directory.join("containers.conf"), configuration(&directory)).unwrap();
         let cgroup =
@@ -50,6 +55,28 @@ impl Podman {
              {image} httpd -f -p 80 -h /www"
         ));
         out.trim().to_owned()
+    }
+
+    /// What a reboot leaves: every container and its monitor killed, their namespaces gone, and
+    /// nothing in the run directories. What lies on disk stays.
+    pub fn wipe(&self) {
+        let root = self.directory.join("root").display().to_string();
+        kill_with_children(&with_command_line(&["conmon", &root]));
+        for entry in fs::read_dir("/run/netns").unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            // podman's own are called netns-UUID.
+            if name.starts_with("netns-") {
+                berth_testkit::ip(&format!("netns delete {name}"));
+            }
+        }
+        unmount_below(&self.directory);
+        for part in ["run", "tmp"].map(|part| self.directory.join(part)) {
+            fs::remove_dir_all(&part).unwrap();
+            fs::create_dir(part).unwrap();
+        }
+        let _ = fs::remove_dir_all("/run/runc");
+        berth_testkit::run("umount /dev/shm");
+        berth_testkit::run(LOCKS);
     }
 
     /// podman with these arguments; its stdout.

@@ -5,6 +5,11 @@ use std::{
     time::Duration,
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
 use crate::Stopwatch;
 
 /// Waits for a child; `None` when it is still running at `limit`.
@@ -60,5 +65,47 @@ impl Usage {
             write_calls: field(&io, "syscw: "),
             written: field(&io, "write_bytes: "),
         }
+    }
+}
+
+/// Whether there is such a process that has not ended: one that nobody has waited for has.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, after)| !after.starts_with(['Z', 'X']))
+}
+
+/// Processes whose command line has every one of these texts in it.
+pub(crate) fn with_command_line(texts: &[&str]) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        texts.iter().all(|text| line.contains(text))
+    })
+    .map(Pid::from_raw)
+    .collect()
+}
+
+pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
+    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect()
+}
+
+/// SIGKILL to each with its children, the children first; returns when all have ended.
+pub(crate) fn kill_with_children(parents: &[Pid]) {
+    let all: Vec<Pid> = parents
+        .iter()
+        .flat_map(|&parent| children_of(parent).into_iter().chain([parent]))
+        .collect();
+    for &pid in &all {
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+    let stopwatch = Stopwatch::start();
+    while all.iter().any(|pid| is_alive(pid.as_raw()))
+        && stopwatch.elapsed() < Duration::from_secs(10)
+    {
+        thread::sleep(Duration::from_millis(10));
     }
 }

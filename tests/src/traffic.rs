@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::Stopwatch;
+use crate::{Stopwatch, eventually};
 
 /// One ping from this thread's namespace, answered within a second.
 pub fn ping(address: IpAddr) -> bool {
@@ -71,4 +71,18 @@ pub fn send(address: SocketAddr, span: Duration) {
             Err(_) => break,
         }
     }
+}
+
+/// What an HTTP server answers to a client of this thread's namespace, waited for up to 10 s.
+#[track_caller]
+pub fn fetch(server: SocketAddr) -> String {
+    let mut stream = eventually(Duration::from_secs(10), || {
+        TcpStream::connect_timeout(&server, Duration::from_secs(1))
+            .map_err(|err| format!("{server}: {err}"))
+    });
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
 }

@@ -60,15 +60,11 @@ fn after_a_reboot_the_same_container_id_gets_its_address_in_the_new_namespace() 
         let before = Snapshot::take();
         let first = Pod::new();
         let address = v4(&node.add(&first));
-        // As much of a reboot as a machine that goes on can have: another boot id, every namespace
-        // gone and with it every link, and the daemon had no chance to notice.
+        // Every namespace is gone and with it every link, and the daemon had no chance to notice.
         node.kill();
         first.destroy();
         before.wait_until_again();
-        let boot = node.directory().join("boot_id");
-        fs::write(&boot, "00000000-1111-2222-3333-444444444444\n").unwrap();
-        let place = "/proc/sys/kernel/random/boot_id";
-        berth_testkit::run(&format!("mount --bind {} {place}", boot.display()));
+        node.take_another_boot_id();
         node.start();
         let second = Pod::of(&first.id);
         assert_eq!(v4(&node.add(&second)), address);

@@ -1,7 +1,10 @@
 //! The plugin as it ships. Every pod's start waits for it, in whatever root file system and
 //! environment a runtime has: static, small, without the tests' fail points.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, ensure};
 
@@ -22,10 +25,15 @@ pub(crate) fn run() -> Result<()> {
         build.env("RUSTFLAGS", "-C target-feature=+crt-static");
     }
     check(&mut build)?;
-    let plugin = target().join(&triple).join("dist-plugin/berth");
+    let plugin = plugin()?;
     let bytes = inspect(&plugin)?;
     println!("{}: {bytes} bytes, static, without fail points", plugin.display());
     Ok(())
+}
+
+/// Where [`run`] puts it.
+pub(crate) fn plugin() -> Result<PathBuf> {
+    Ok(target().join(packages::static_target()?).join("dist-plugin/berth"))
 }
 
 fn inspect(plugin: &Path) -> Result<u64> {

@@ -27,6 +27,9 @@ const TESTS: &[&str] = &[
     "g++",
 ];
 
+/// Of the bench beside [`DEMO`]: who it compares with, and what counts system calls.
+const BENCH: &[&str] = &["containernetworking-plugins", "strace"];
+
 /// The release that the tests were written with; a newer one may know checks we do not pass.
 const CARGO_DENY: &str = "0.18.9";
 
@@ -40,6 +43,10 @@ pub(crate) fn install_for_vm() -> Result<()> {
 
 pub(crate) fn install_for_demo() -> Result<()> {
     install(DEMO)
+}
+
+pub(crate) fn install_for_bench() -> Result<()> {
+    install(&[DEMO, BENCH].concat())
 }
 
 pub(crate) fn install_for_tests() -> Result<()> {

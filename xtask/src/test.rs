@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nix::unistd::Uid;
 
 use crate::{
-    demo, dist, fuzz, packages,
+    demo, dist, fuzz, go, packages,
     step::{Steps, sh},
     tally,
 };
@@ -26,7 +26,8 @@ pub(crate) fn run() -> Result<()> {
     steps.run("packages and tools", || {
         packages::install_for_tests()?;
         packages::install_components()?;
-        packages::install_cargo_deny()
+        packages::install_cargo_deny()?;
+        go::install_cnitool()
     })?;
     steps.run("formatting", || sh("cargo fmt --all --check"))?;
     steps.run("lints", || sh(&format!("cargo clippy {SHAPE} -- -D warnings")))?;

@@ -81,6 +81,8 @@ pub(crate) async fn run(add: Add, process: ProcessStart) -> Result<(), CniError>
         giver.give_back(&chain(&err)).await;
         return Err(err);
     }
+    // The process ends now: sockets and thread go with it.
+    std::mem::forget((attached, daemon));
     Ok(())
 }
 
@@ -113,7 +115,9 @@ async fn attach(
 
 /// What cannot be taken down here goes with the release: the daemon reaps the links.
 async fn take_down(attached: Attached) {
-    match tokio::time::timeout(GIVE_BACK_LIMIT, attached.undo()).await {
+    let undone = tokio::time::timeout(GIVE_BACK_LIMIT, attached.undo()).await;
+    fail_point::reach("cni::after_take_down");
+    match undone {
         Ok(Ok(())) => {}
         Ok(Err(err)) => output::note(&format!("the wiring is left to berthd: {}", chain(&err))),
         Err(_) => output::note("the wiring is left to berthd: taking it down took too long"),
@@ -143,7 +147,9 @@ impl Giver<'_> {
     async fn give_back(&self, cause: &str) {
         let reason = format!("ADD failed: {cause}");
         let limit = Limit::after(GIVE_BACK_LIMIT);
-        match self.daemon.release(&self.add.key, self.process, &reason, limit).await {
+        let released = self.daemon.release(&self.add.key, self.process, &reason, limit).await;
+        fail_point::reach("cni::after_give_back");
+        match released {
             Ok(()) => {}
             Err(err) if err.is_transient() => self.spool(&reason, &err),
             Err(err) => output::note(&format!("not released: {}", chain(&err))),

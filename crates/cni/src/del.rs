@@ -11,6 +11,7 @@ use berth_types::{ProcessStart, chain, host_interface};
 use crate::{
     daemon::{Daemon, DaemonError, Limit},
     error::CniError,
+    fail_point,
     invocation::{Del, WhenAway},
     output, spool,
 };
@@ -21,7 +22,10 @@ const UNHOOK_LIMIT: Duration = Duration::from_secs(3);
 const REASON: &str = "CNI DEL";
 
 pub(crate) async fn run(del: Del, process: ProcessStart) -> Result<(), CniError> {
-    match ask(&del, &process).await {
+    fail_point::reach("cni::before_release");
+    let asked = ask(&del, &process).await;
+    fail_point::reach("cni::after_release");
+    match asked {
         Ok(()) => Ok(()),
         Err(err) if err.is_transient() => {
             let WhenAway { spool_dir, host_prefix } = &del.away;
@@ -29,6 +33,7 @@ pub(crate) async fn run(del: Del, process: ProcessStart) -> Result<(), CniError>
                 .map_err(CniError::Spool)?;
             output::note(&format!("the release waits in the spool: {}", chain(&err)));
             unhook(&del).await;
+            fail_point::reach("cni::after_unhook");
             Ok(())
         }
         Err(err) => Err(CniError::Daemon(err)),

@@ -39,12 +39,7 @@ pub(crate) fn write(
         let (directory, most) = (directory.to_owned(), SpooledRelease::MOST);
         return Err(SpoolError::Full { directory, waiting, most });
     }
-    let release = SpooledRelease {
-        version: SpooledRelease::VERSION,
-        key: key.clone(),
-        process_start: process.clone(),
-        reason: reason.to_owned(),
-    };
+    let release = SpooledRelease::new(key.clone(), process.clone(), reason.to_owned());
     let name = format!("{:020}-{}.json", clock::now().as_nanos(), host_interface(prefix, key));
     let path = directory.join(name);
     serde_json::to_vec(&release)

@@ -111,16 +111,20 @@ impl Sweeper {
         if evidence.under_way {
             return Some("its ADD may still be under way");
         }
-        match evidence.netns {
-            NetnsState::Unknown => return Some("its namespace could not be looked at"),
-            // A live namespace is a live pod, unless the host's end of its link is gone too. A
-            // runtime's list is no reason to look that far.
-            NetnsState::Alive
-                if evidence.link != Some(false) || evidence.runtime_lists_it.is_some() =>
-            {
+        // A link goes with the namespace of either of its ends. While the host's is there, so is
+        // the pod's namespace, be it held open or mounted elsewhere. And without its link a live
+        // namespace is a pod no more; a runtime's list is no reason to look that far.
+        match (evidence.link, &evidence.netns) {
+            (_, NetnsState::Unknown) => return Some("its namespace could not be looked at"),
+            (None, _) => return Some("the host's links could not be asked for"),
+            (Some(true), NetnsState::Alive) => return Some("its namespace is alive"),
+            (Some(true), NetnsState::Gone(_)) => {
+                return Some("its host link is there, so its namespace lives somewhere");
+            }
+            (Some(false), NetnsState::Alive) if evidence.runtime_lists_it.is_some() => {
                 return Some("its namespace is alive");
             }
-            NetnsState::Alive | NetnsState::Gone(_) => (),
+            (Some(false), NetnsState::Alive | NetnsState::Gone(_)) => (),
         }
         match evidence.pods {
             PodEvidence::InDoubt => Some("the source of pods is not in sync"),
@@ -263,6 +267,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_namespace_whose_path_is_gone_lives_while_the_hosts_end_of_its_link_is_there() {
+        let mut sweeper = Sweeper::new(GRACE, APART);
+        for (link, at) in [(Some(true), 0), (None, 60), (Some(true), 120)] {
+            for listed in [None, Some(false)] {
+                let evidence = Evidence { link, runtime_lists_it: listed, ..dead() };
+                let verdict = judge(&mut sweeper, &evidence, at);
+                assert!(matches!(verdict, Verdict::Keep { .. }), "{evidence:?}: {verdict:?}");
+            }
+        }
+        assert_eq!(judge(&mut sweeper, &dead(), 180), Verdict::Suspect { more: APART });
+    }
+
     fn any_evidence() -> impl Strategy<Value = Evidence> {
         let netns = prop_oneof![
             Just(NetnsState::Alive),
@@ -307,8 +324,8 @@ mod tests {
                 let verdict = sweeper.judge((&key(), &life(current)), &evidence, now(at), look);
                 let may_live = evidence.age < GRACE
                     || evidence.netns == NetnsState::Unknown
-                    || (evidence.netns == NetnsState::Alive
-                        && (evidence.link != Some(false) || evidence.runtime_lists_it.is_some()))
+                || evidence.link != Some(false)
+                || (evidence.netns == NetnsState::Alive && evidence.runtime_lists_it.is_some())
                     || matches!(evidence.pods, PodEvidence::InDoubt | PodEvidence::Alive)
                     || evidence.runtime_lists_it == Some(true);
                 if verdict == Verdict::Collect {

@@ -107,6 +107,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let source = Arc::new(LocalAddresses::new(&config.pod_cidrs, &config.excluded)?);
     let host = Host::open(config.host_prefix.clone())?;
     let mtu = prepare_host(&host, &config).await?;
+    berth_core::fail_point!("daemon::start::host_prepared");
     let settings = Settings {
         host_prefix: config.host_prefix.clone(),
         mtu,
@@ -134,6 +135,7 @@ pub async fn run(loaded: LoadedConfig) -> Result<(), RunError> {
     let spool_error = |source| RunError::Spool { path: spool_path.clone(), source };
     let spool = Spool::open(spool_path.clone()).map_err(spool_error)?;
     let all_done = spool.drain(&ipam).await.map_err(spool_error)?;
+    berth_core::fail_point!("daemon::start::spool_drained");
 
     background.spawn(vital(spool.run(ipam.clone(), all_done, stop_background.clone())));
     background.spawn(vital(gc::run(ipam.clone(), config.gc_interval, stop_background.clone())));
@@ -246,13 +248,15 @@ async fn serve(
             connections::accept(listener),
             stop.clone().cancelled_owned(),
         );
+    berth_core::fail_point!("daemon::start::listening");
     announce(config);
     requests.spawn(install_conflist(config.clone(), stop.clone()));
 
     let mut broken = store.failed();
     let failed = async move {
-        match broken.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
+        let why = broken.wait_for(Option::is_some).await.map(|why| why.clone());
+        match why {
+            Ok(why) => why.unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
     };

@@ -84,7 +84,9 @@ impl Spool {
             match file::read(&path) {
                 Ok(spooled) => {
                     let key = spooled.key.clone();
-                    match release(ipam, spooled).await {
+                    let released = release(ipam, spooled).await;
+                    berth_core::fail_point!("daemon::spool::released");
+                    match released {
                         Ok(()) => remove(&path),
                         Err(err) => {
                             all = false;

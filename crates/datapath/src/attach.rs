@@ -19,10 +19,13 @@ use crate::{
 /// before the pod's processes start.
 const READY: Duration = Duration::from_secs(1);
 
-/// The kernel's workers are usually done in this time, for which a timer of the runtime, with its
-/// milliseconds, is too coarse: so often, the thread itself sleeps.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
-const LOOKS: usize = 40;
+/// The pause before the second look, doubling up to the other: the kernel's workers are usually
+/// done at once, and on a node that starts many pods, looking costs them the time that they need.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
+
+/// A timer of the runtime, with its milliseconds, is too coarse for less: then the thread itself
+/// sleeps.
+const COARSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
@@ -58,6 +61,7 @@ impl From<PlanError> for AttachError {
             | NetError::Foreign(_)
             | NetError::Sysctl { .. }
             | NetError::Connection(_)
+            | NetError::Socket(_)
             | NetError::NoAnswer
             | NetError::Churn => Self::Plan(err),
         }
@@ -124,24 +128,28 @@ async fn facts(
     conf: &NetConf,
 ) -> Result<(InterfaceFacts, InterfaceFacts), NetError> {
     let ready = async {
-        for look in 1.. {
-            if is_ready(kernel, conf).await? {
-                break;
+        let mut pause = LOOK_AGAIN.0;
+        loop {
+            let host = link(kernel, Side::Host, &conf.host_interface)?;
+            if is_ready(kernel, conf, &host)? {
+                return Ok(host);
             }
-            if look < LOOKS {
-                std::thread::sleep(LOOK_AGAIN);
+            if pause < COARSE {
+                std::thread::sleep(pause);
             } else {
-                sleep(Duration::from_millis(1)).await;
+                sleep(pause).await;
             }
+            pause = (pause * 2).min(LOOK_AGAIN.1);
         }
-        Ok(())
     };
-    match timeout(READY, ready).await {
+    let host = match timeout(READY, ready).await {
         Ok(ready) => ready?,
-        Err(_) => warn!(interface = %conf.host_interface, "the kernel is slow to finish the pair"),
-    }
-    let host = link(kernel, Side::Host, &conf.host_interface).await?;
-    let pod = link(kernel, Side::Pod, &conf.interface).await?;
+        Err(_) => {
+            warn!(interface = %conf.host_interface, "the kernel is slow to finish the pair");
+            link(kernel, Side::Host, &conf.host_interface)?
+        }
+    };
+    let pod = link(kernel, Side::Pod, &conf.interface)?;
     let facts = |name: &InterfaceName, seen: LinkSeen, planned: MacAddress| InterfaceFacts {
         name: name.clone(),
         mac: seen.mac.unwrap_or(planned),
@@ -155,25 +163,19 @@ async fn facts(
 /// Whether the next packet passes, both ways. Two things are left to workers of the kernel: that
 /// the host's end, which came up first, has a carrier now, and, for IPv6 addresses even without
 /// duplicate address detection, their multicast groups and local routes.
-async fn is_ready(kernel: &Kernel, conf: &NetConf) -> Result<bool, NetError> {
-    let host = link(kernel, Side::Host, &conf.host_interface).await?;
+fn is_ready(kernel: &Kernel, conf: &NetConf, host: &LinkSeen) -> Result<bool, NetError> {
     if !host.running {
         return Ok(false);
     }
     let Some(v6) = conf.addresses.v6 else { return Ok(true) };
-    let pod = kernel.index(Side::Pod, &conf.interface).await?;
-    Ok(is_local(kernel, Side::Pod, pod, v6.into()).await?
-        && is_local(kernel, Side::Host, host.index, LINK_GATEWAY_V6.into()).await?)
+    let pod = kernel.index(Side::Pod, &conf.interface)?;
+    Ok(is_local(kernel, Side::Pod, pod, v6.into())?
+        && is_local(kernel, Side::Host, host.index, LINK_GATEWAY_V6.into())?)
 }
 
-async fn is_local(
-    kernel: &Kernel,
-    side: Side,
-    index: u32,
-    address: IpAddr,
-) -> Result<bool, NetError> {
+fn is_local(kernel: &Kernel, side: Side, index: u32, address: IpAddr) -> Result<bool, NetError> {
     let message = message::look_up_route(index, address);
-    match kernel.sides().netlink(side).get(message).await {
+    match kernel.sides().netlink(side).get(message) {
         Ok(found) => Ok(found.as_ref().is_some_and(seen::is_local_route)),
         // There is no route at all yet.
         Err(err) if matches!(err.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
@@ -183,8 +185,8 @@ async fn is_local(
     }
 }
 
-async fn link(kernel: &Kernel, side: Side, name: &InterfaceName) -> Result<LinkSeen, NetError> {
-    let found = kernel.sides().find(side, Link::Name(name)).await?;
+fn link(kernel: &Kernel, side: Side, name: &InterfaceName) -> Result<LinkSeen, NetError> {
+    let found = kernel.sides().find(side, Link::Name(name))?;
     found.ok_or_else(|| NetError::NoLink(name.clone()))
 }
 

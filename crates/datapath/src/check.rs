@@ -57,12 +57,12 @@ impl State {
 async fn observe(sides: &Sides, plan: &[Op]) -> Result<State, NetError> {
     let mut state = State::default();
     for (side, name) in links(plan) {
-        if let Some(link) = sides.find(side, Link::Name(name)).await? {
-            read_link(sides, side, link.index, &mut state).await?;
+        if let Some(link) = sides.find(side, Link::Name(name))? {
+            read_link(sides, side, link.index, &mut state)?;
             state.links.push((side, link));
         }
     }
-    let qdiscs = sides.host.dump(&tc::dump_qdiscs(0)).await?;
+    let qdiscs = sides.host.dump(&tc::dump_qdiscs(0))?;
     for message in &qdiscs {
         let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = message else { continue };
         let index = qdisc.header.index.cast_unsigned();
@@ -72,7 +72,7 @@ async fn observe(sides: &Sides, plan: &[Op]) -> Result<State, NetError> {
     for op in plan {
         if let Thing::Redirect { from, .. } = &op.thing {
             let Some(from) = state.link(op.side, from).map(|link| link.index) else { continue };
-            for message in sides.host.dump(&tc::dump_filters(from)).await? {
+            for message in sides.host.dump(&tc::dump_filters(from))? {
                 let RouteNetlinkMessage::NewTrafficFilter(filter) = message else { continue };
                 state.redirects.extend(tc::redirected_to(&filter).map(|to| (from, to)));
             }
@@ -85,21 +85,16 @@ async fn observe(sides: &Sides, plan: &[Op]) -> Result<State, NetError> {
     Ok(state)
 }
 
-async fn read_link(
-    sides: &Sides,
-    side: Side,
-    index: u32,
-    state: &mut State,
-) -> Result<(), NetError> {
+fn read_link(sides: &Sides, side: Side, index: u32, state: &mut State) -> Result<(), NetError> {
     let netlink = sides.netlink(side);
-    let found = netlink.dump(&message::dump_addresses(index)).await?;
+    let found = netlink.dump(&message::dump_addresses(index))?;
     let found = found.iter().filter_map(seen::address).filter(|(on, _)| *on == index);
     state.addresses.extend(found.map(|(index, address)| (side, index, address)));
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        let found = netlink.dump(&message::dump_neighbours(index, family)).await?;
+        let found = netlink.dump(&message::dump_neighbours(index, family))?;
         let found = found.iter().filter_map(seen::neighbour).filter(|n| n.index == index);
         state.neighbours.extend(found.map(|neighbour| (side, neighbour)));
-        let found = netlink.dump(&message::dump_routes(family, Some(index))).await?;
+        let found = netlink.dump(&message::dump_routes(family, Some(index)))?;
         state.routes.extend(found.iter().filter_map(seen::route).map(|route| (side, route)));
     }
     Ok(())

@@ -33,6 +33,8 @@ pub struct PlanError {
 pub(crate) async fn run(executor: &mut dyn Executor, plan: &[Op]) -> Result<Vec<Op>, PlanError> {
     let mut undo = Vec::new();
     for op in plan {
+        // Operations block; between them the caller's deadline is looked at.
+        tokio::task::yield_now().await;
         match executor.apply(op).await {
             Ok(outcome) => {
                 debug!(%op, ?outcome, "applied");

@@ -9,9 +9,9 @@ use nix::errno::Errno;
 
 use crate::{
     NetError, Op, PodNetns, Side, Thing, Verb,
+    direct::Direct,
     exec::{Executor, Outcome},
     message::{self, Link},
-    netlink::Netlink,
     netns::Inside,
     op::RouteText,
     seen::{self, LinkSeen},
@@ -23,8 +23,8 @@ mod veth;
 /// Both namespaces of one attachment: the calling thread's and the pod's.
 #[derive(Debug)]
 pub(crate) struct Sides {
-    pub(crate) host: Netlink,
-    pub(crate) pod: Netlink,
+    pub(crate) host: Direct,
+    pub(crate) pod: Direct,
     pub(crate) inside: Inside,
 }
 
@@ -32,22 +32,18 @@ impl Sides {
     pub(crate) async fn open(netns: &PodNetns) -> io::Result<Self> {
         let inside = Inside::enter(netns).await?;
         let socket = inside.run(|| Socket::new(NETLINK_ROUTE)).await?;
-        Ok(Self { host: Netlink::open()?, pod: Netlink::over(socket)?, inside })
+        Ok(Self { host: Direct::open()?, pod: Direct::over(socket)?, inside })
     }
 
-    pub(crate) fn netlink(&self, side: Side) -> &Netlink {
+    pub(crate) fn netlink(&self, side: Side) -> &Direct {
         match side {
             Side::Host => &self.host,
             Side::Pod => &self.pod,
         }
     }
 
-    pub(crate) async fn find(
-        &self,
-        side: Side,
-        link: Link<'_>,
-    ) -> Result<Option<LinkSeen>, NetError> {
-        let found = self.netlink(side).get(message::get_link(link)).await?;
+    pub(crate) fn find(&self, side: Side, link: Link<'_>) -> Result<Option<LinkSeen>, NetError> {
+        let found = self.netlink(side).get(message::get_link(link))?;
         Ok(found.as_ref().and_then(seen::link))
     }
 
@@ -90,11 +86,11 @@ impl Kernel {
         &self.sides
     }
 
-    pub(crate) async fn index(&self, side: Side, link: &InterfaceName) -> Result<u32, NetError> {
+    pub(crate) fn index(&self, side: Side, link: &InterfaceName) -> Result<u32, NetError> {
         if let Some(index) = self.indexes.get(&(side, link.clone())) {
             return Ok(*index);
         }
-        let found = self.sides.find(side, Link::Name(link)).await?;
+        let found = self.sides.find(side, Link::Name(link))?;
         Ok(found.ok_or_else(|| NetError::NoLink(link.clone()))?.index)
     }
 
@@ -102,42 +98,42 @@ impl Kernel {
         const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
         const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
         let (message, flags) = match thing {
-            Thing::Veth(veth) => return self.ensure_veth(veth).await,
-            Thing::Ifb { link, mtu } => return self.ensure_ifb(link, *mtu).await,
-            Thing::Up { link } => return self.ensure_up(side, link).await,
-            Thing::Route { link, to, via } => return self.ensure_route(side, link, to, *via).await,
+            Thing::Veth(veth) => return self.ensure_veth(veth),
+            Thing::Ifb { link, mtu } => return self.ensure_ifb(link, *mtu),
+            Thing::Up { link } => return self.ensure_up(side, link),
+            Thing::Route { link, to, via } => return self.ensure_route(side, link, to, *via),
             Thing::Sysctl { path, value, .. } => {
                 let value = *value;
                 return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
             }
             Thing::HostUp { link, alias, v6 } => {
-                (message::host_up(self.index(side, link).await?, alias, *v6), 0)
+                (message::host_up(self.index(side, link)?, alias, *v6), 0)
             }
             Thing::Address { link, address } => {
-                let message = message::address(self.index(side, link).await?, *address, side);
-                self.change(side, RouteNetlinkMessage::NewAddress(message), ADD).await?;
+                let message = message::address(self.index(side, link)?, *address, side);
+                self.change(side, RouteNetlinkMessage::NewAddress(message), ADD)?;
                 return Ok(Outcome::Changed);
             }
             Thing::Ingress { link } => {
-                let message = tc::ingress(self.index(side, link).await?);
-                self.change(side, RouteNetlinkMessage::NewQueueDiscipline(message), ADD).await?;
+                let message = tc::ingress(self.index(side, link)?);
+                self.change(side, RouteNetlinkMessage::NewQueueDiscipline(message), ADD)?;
                 return Ok(Outcome::Changed);
             }
             Thing::Neighbour { link, address, mac } => {
-                let index = self.index(side, link).await?;
+                let index = self.index(side, link)?;
                 let message = message::neighbour(index, *address, *mac);
                 (RouteNetlinkMessage::NewNeighbour(message), REPLACE)
             }
             Thing::Limit { link, shape } => {
-                let message = tc::limit(self.index(side, link).await?, shape);
+                let message = tc::limit(self.index(side, link)?, shape);
                 (RouteNetlinkMessage::NewQueueDiscipline(message), REPLACE)
             }
             Thing::Redirect { from, to } => {
-                let (from, to) = (self.index(side, from).await?, self.index(side, to).await?);
+                let (from, to) = (self.index(side, from)?, self.index(side, to)?);
                 (RouteNetlinkMessage::NewTrafficFilter(tc::redirect(from, to)), REPLACE)
             }
         };
-        self.change(side, message, flags).await?;
+        self.change(side, message, flags)?;
         // What is set and not added was there before exactly if its link was.
         Ok(self.pair)
     }
@@ -145,104 +141,94 @@ impl Kernel {
     async fn remove(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
         let message = match thing {
             Thing::Veth(crate::Veth { host: link, .. }) | Thing::Ifb { link, .. } => {
-                let message = message::delete_link(self.index(side, link).await?);
+                let message = message::delete_link(self.index(side, link)?);
                 self.indexes.remove(&(side, link.clone()));
                 message
             }
             Thing::HostUp { link, .. } | Thing::Up { link } => {
-                message::down(self.index(side, link).await?)
+                message::down(self.index(side, link)?)
             }
             Thing::Sysctl { path, otherwise, .. } => {
                 let Some(value) = *otherwise else { return Ok(Outcome::AlreadySo) };
                 return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
             }
             Thing::Address { link, address } => {
-                let message = message::address(self.index(side, link).await?, *address, side);
+                let message = message::address(self.index(side, link)?, *address, side);
                 RouteNetlinkMessage::DelAddress(message)
             }
             Thing::Neighbour { link, address, mac } => {
-                let index = self.index(side, link).await?;
+                let index = self.index(side, link)?;
                 let message = message::neighbour(index, *address, *mac);
                 RouteNetlinkMessage::DelNeighbour(message)
             }
             Thing::Route { link, to, via } => {
-                let message = message::route(self.index(side, link).await?, *to, *via);
+                let message = message::route(self.index(side, link)?, *to, *via);
                 RouteNetlinkMessage::DelRoute(message)
             }
             Thing::Limit { link, shape } => {
-                let message = tc::limit(self.index(side, link).await?, shape);
+                let message = tc::limit(self.index(side, link)?, shape);
                 RouteNetlinkMessage::DelQueueDiscipline(message)
             }
             Thing::Ingress { link } => {
-                let message = tc::ingress(self.index(side, link).await?);
+                let message = tc::ingress(self.index(side, link)?);
                 RouteNetlinkMessage::DelQueueDiscipline(message)
             }
             Thing::Redirect { from, to } => {
-                let (from, to) = (self.index(side, from).await?, self.index(side, to).await?);
+                let (from, to) = (self.index(side, from)?, self.index(side, to)?);
                 RouteNetlinkMessage::DelTrafficFilter(tc::redirect(from, to))
             }
         };
-        self.change(side, message, 0).await?;
+        self.change(side, message, 0)?;
         Ok(Outcome::Changed)
     }
 
-    async fn change(
+    fn change(
         &self,
         side: Side,
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Vec<RouteNetlinkMessage>, NetError> {
-        self.sides.netlink(side).change(message, flags).await
+        self.sides.netlink(side).change(message, flags)
     }
 
-    async fn ensure_up(&mut self, side: Side, link: &InterfaceName) -> Result<Outcome, NetError> {
-        // The pair's own links are known to be down while they are new.
+    fn ensure_up(&mut self, side: Side, link: &InterfaceName) -> Result<Outcome, NetError> {
+        // Nothing takes it back (`Op::inverse`), so nobody looks whether it was up before.
         let known = self.indexes.get(&(side, link.clone())).copied();
-        let index = match known {
-            Some(index) if self.pair == Outcome::Changed => index,
-            _ => {
-                let found = self.sides.find(side, Link::Name(link)).await?;
-                let found = found.ok_or_else(|| NetError::NoLink(link.clone()))?;
-                if found.up {
-                    return Ok(Outcome::AlreadySo);
-                }
-                found.index
-            }
-        };
-        self.change(side, RouteNetlinkMessage::SetLink(message::up(index)), 0).await?;
-        Ok(Outcome::Changed)
+        let message = message::up(known.map_or(Link::Name(link), Link::Index));
+        self.change(side, RouteNetlinkMessage::SetLink(message), 0)?;
+        Ok(self.pair)
     }
 
-    async fn ensure_route(
+    fn ensure_route(
         &mut self,
         side: Side,
         link: &InterfaceName,
         to: &ipnet::IpNet,
         via: Option<std::net::IpAddr>,
     ) -> Result<Outcome, NetError> {
-        let index = self.index(side, link).await?;
+        let index = self.index(side, link)?;
         let message = RouteNetlinkMessage::NewRoute(message::route(index, *to, via));
-        match self.change(side, message, NLM_F_CREATE | NLM_F_EXCL).await {
+        match self.change(side, message, NLM_F_CREATE | NLM_F_EXCL) {
             Ok(_) => Ok(Outcome::Changed),
             // For a route, EEXIST says that the destination is taken, by whatever route.
             Err(err) if err.errno() == Some(Errno::EEXIST) => {
                 let dump = message::dump_routes(message::family(to.addr()), None);
-                let routes = self.sides.netlink(side).dump(&dump).await?;
+                let routes = self.sides.netlink(side).dump(&dump)?;
                 let routes: Vec<_> =
                     routes.iter().filter_map(seen::route).filter(|r| r.to == *to).collect();
                 if routes.iter().any(|r| r.via == via && r.links == [index]) {
                     return Ok(Outcome::AlreadySo);
                 }
                 let Some(other) = routes.first() else { return Err(err) };
-                Err(NetError::Foreign(self.describe(side, other).await?))
+                Err(NetError::Foreign(self.describe(side, other)?))
             }
             Err(err) => Err(err),
         }
     }
 
-    async fn describe(&self, side: Side, route: &seen::RouteSeen) -> Result<String, NetError> {
+    fn describe(&self, side: Side, route: &seen::RouteSeen) -> Result<String, NetError> {
         let Some(index) = route.links.first() else { return Ok(format!("route {}", route.to)) };
-        let link = self.sides.find(side, Link::Index(*index)).await?;
+        let link = self.sides.find(side, Link::Index(*index))?;
         let name = link.and_then(|link| link.name.parse().ok());
         Ok(match name {
             Some(name) => {

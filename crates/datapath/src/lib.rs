@@ -15,6 +15,7 @@ pub mod plan;
 mod attach;
 mod bandwidth;
 mod check;
+mod direct;
 mod exec;
 mod host;
 mod kernel;

@@ -70,16 +70,15 @@ pub(crate) fn new_ifb(name: &InterfaceName, mtu: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(link)
 }
 
-pub(crate) fn up(index: u32) -> LinkMessage {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
+pub(crate) fn up(link: Link<'_>) -> LinkMessage {
+    let mut link = named(link);
     link.header.flags = LinkFlags::Up;
     link.header.change_mask = LinkFlags::Up;
     link
 }
 
 pub(crate) fn host_up(index: u32, alias: &str, v6: bool) -> RouteNetlinkMessage {
-    let mut link = up(index);
+    let mut link = up(Link::Index(index));
     link.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
     if v6 {
         let none = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);

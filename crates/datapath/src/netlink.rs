@@ -14,11 +14,11 @@ use tokio::time::timeout;
 
 /// The kernel answers while the request is being sent, but for the lock it may have to wait
 /// for: deleting hundreds of links holds that for some tenths of a second.
-const ANSWER: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
 /// A dump is cut when something changes meanwhile. On a node that is starting many pods it may
 /// take a few tries to get a whole one.
-const DUMPS: usize = 20;
+pub(crate) const DUMPS: usize = 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
@@ -43,6 +43,8 @@ pub enum NetError {
     Sysctl { path: String, source: io::Error },
     #[error("the netlink connection failed")]
     Connection(#[source] rtnetlink::Error),
+    #[error("the netlink socket failed")]
+    Socket(#[source] io::Error),
     #[error("the kernel did not answer within {} s", ANSWER.as_secs())]
     NoAnswer,
     #[error("the kernel's tables changed during each of {DUMPS} attempts to read them")]
@@ -60,14 +62,22 @@ impl NetError {
             | Self::Foreign(_)
             | Self::Sysctl { .. }
             | Self::Connection(_)
+            | Self::Socket(_)
             | Self::NoAnswer
             | Self::Churn => None,
         }
     }
 }
 
-/// A connection to rtnetlink in one namespace. Lookups and dumps are strict: the kernel filters
-/// as asked, or refuses.
+/// Lookups and dumps are strict: the kernel filters as asked, or refuses. Texts beside error
+/// numbers, and no copy of the request in front of them.
+pub(crate) fn make_strict(socket: &mut Socket) -> io::Result<()> {
+    socket.set_netlink_get_strict_chk(true)?;
+    socket.set_ext_ack(true)?;
+    socket.set_cap_ack(true)
+}
+
+/// A connection to rtnetlink in one namespace, shared by the tasks of a daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Netlink {
     handle: Handle,
@@ -76,15 +86,8 @@ pub(crate) struct Netlink {
 impl Netlink {
     /// In the calling thread's namespace, within a tokio runtime.
     pub(crate) fn open() -> io::Result<Self> {
-        Self::over(Socket::new(NETLINK_ROUTE)?)
-    }
-
-    /// In the namespace that `socket` was made in.
-    pub(crate) fn over(socket: Socket) -> io::Result<Self> {
-        socket.set_netlink_get_strict_chk(true)?;
-        // Texts beside error numbers, and no copy of the request in front of them.
-        socket.set_ext_ack(true)?;
-        socket.set_cap_ack(true)?;
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        make_strict(&mut socket)?;
         // SAFETY: the descriptor is an open netlink socket that nobody else owns.
         #[expect(unsafe_code, reason = "the only way to give a TokioSocket an existing socket")]
         let socket: TokioSocket =
@@ -133,11 +136,7 @@ impl Netlink {
         Err(NetError::Churn)
     }
 
-    async fn talk(
-        &self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<(Vec<RouteNetlinkMessage>, Whole), NetError> {
+    async fn talk(&self, message: RouteNetlinkMessage, flags: u16) -> Result<Heard, NetError> {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = flags;
         let mut answers = self.handle.clone().request(request).map_err(NetError::Connection)?;
@@ -150,17 +149,20 @@ impl Netlink {
     }
 }
 
+/// What one request was answered with.
+pub(crate) type Heard = (Vec<RouteNetlinkMessage>, Whole);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whole {
+pub(crate) enum Whole {
     Yes,
     /// Something changed while it was being read: entries may be missing, or there twice.
     Cut,
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that may grow")]
-fn hear(
+pub(crate) fn hear(
     answer: NetlinkMessage<RouteNetlinkMessage>,
-    (found, whole): &mut (Vec<RouteNetlinkMessage>, Whole),
+    (found, whole): &mut Heard,
 ) -> Result<(), NetError> {
     if answer.header.flags & NLM_F_DUMP_INTR != 0 {
         *whole = Whole::Cut;

@@ -113,9 +113,9 @@ impl Database {
         Ok(self.tree(tree).get(key)?.map(|value| value.to_vec()))
     }
 
-    /// All of `writes` in one transaction, on disk when it returns. Answers how long the disk
-    /// took. After an error nothing is known of what is on disk or in memory.
-    pub(crate) fn write(&self, writes: &Writes) -> Result<Duration, WriteError> {
+    /// All of `writes` in one transaction, in memory. After an error nothing is known of what is
+    /// on disk or in memory.
+    pub(crate) fn apply(&self, writes: &Writes) -> Result<(), WriteError> {
         crash_point!("store::before_transaction");
         self.trees
             .as_slice()
@@ -134,6 +134,11 @@ impl Database {
                 TransactionError::Abort(()) => unreachable!("the closure above never aborts"),
             })?;
         crash_point!("store::after_transaction");
+        Ok(())
+    }
+
+    /// Everything applied is on disk when it returns. Answers how long the disk took.
+    pub(crate) fn sync(&self) -> Result<Duration, WriteError> {
         let begun = Instant::now();
         self.db.flush().map_err(WriteError::Flush)?;
         crash_point!("store::after_flush");

@@ -113,5 +113,6 @@ fn write_document(path: &Path, document: &[u8]) -> bool {
     if let Err(err) = &written {
         warn!(%err, "cannot write the export");
     }
+    crash_point!("store::after_export");
     written.is_ok()
 }

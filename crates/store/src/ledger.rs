@@ -15,8 +15,10 @@ use crate::{
 pub(crate) struct Ledger {
     pub(crate) database: Database,
     pub(crate) sequence: SequenceFile,
-    /// As last committed.
+    /// As last applied.
     pub(crate) state: State,
+    /// Something was applied that may not be on disk.
+    pub(crate) behind: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +34,27 @@ pub(crate) enum CommitError {
 }
 
 impl Ledger {
+    pub(crate) fn new(database: Database, sequence: SequenceFile, state: State) -> Self {
+        Self { database, sequence, state, behind: false }
+    }
+
     /// May be acknowledged when it returns. Answers how long the disk took.
     pub(crate) fn commit(
         &mut self,
-        mut writes: Writes,
+        writes: Writes,
         boot_id: Option<&BootId>,
     ) -> Result<Duration, CommitError> {
+        self.apply(writes, boot_id)?;
+        self.sync()
+    }
+
+    /// One transaction with the next sequence and digest. A crash before the next
+    /// [`sync`](Self::sync) takes it back whole.
+    pub(crate) fn apply(
+        &mut self,
+        mut writes: Writes,
+        boot_id: Option<&BootId>,
+    ) -> Result<(), CommitError> {
         let mut next = self.state.clone();
         next.sequence += 1;
         next.boot_id = boot_id.cloned().or(next.boot_id);
@@ -51,14 +68,24 @@ impl Ledger {
         }
         let state = row::encode(&next).map_err(CommitError::State)?;
         writes.insert((Tree::Meta, State::KEY.into()), Some(state));
-        let took = self.database.write(&writes)?;
-        self.sequence.write(next.sequence).map_err(CommitError::Sequence)?;
-        crash_point!("store::after_sequence");
+        self.behind = true;
+        self.database.apply(&writes)?;
         self.state = next;
+        Ok(())
+    }
+
+    /// What was applied may be acknowledged when it returns. Answers how long the disk took.
+    ///
+    /// **Order matters:** the sequence file may be behind the database, and never ahead of it.
+    pub(crate) fn sync(&mut self) -> Result<Duration, CommitError> {
+        let took = self.database.sync()?;
+        self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
+        crash_point!("store::after_sequence");
+        self.behind = false;
         Ok(took)
     }
 
-    /// Every row but `meta`, as last committed.
+    /// Every row but `meta`, as last applied.
     pub(crate) fn rows(&self) -> Result<Rows, sled::Error> {
         let mut rows = Rows::new();
         for tree in Tree::ALL.into_iter().filter(|tree| *tree != Tree::Meta) {

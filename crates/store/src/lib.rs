@@ -42,10 +42,15 @@
 //! descriptor of ours, the sequence file with its fdatasync, and only then the answers. `flush`
 //! alone is not durable: it does not write the file's size or empty the disk's cache.
 //!
+//! A note ([`Store::note`]) is answered after the transaction; the rest follows as soon as no
+//! request waits, or with the next commit, and always before an export. The log and its numbers
+//! are in order, so a crash takes back the last notes and nothing that was acknowledged as on disk.
+//!
 //! The sequence file is written last, so a crash in between leaves the database ahead of it, which
 //! is harmless. A database that is *behind* it has lost an acknowledged commit. A database whose
 //! rows do not add up to its digest has lost or kept a row it should not.
 //!
+//! [`Store::note`]: berth_core::ports::Store::note
 //! [`StoreError::AddressTaken`]: berth_core::ports::StoreError::AddressTaken
 
 #[cfg(feature = "fuzz")]

@@ -148,7 +148,7 @@ pub fn import(path: &Path, document: &[u8], existing: Existing) -> Result<usize,
         doubt.push_str(" from a document that does not add up to its digest");
     }
     let state = State { sequence: newest, doubtful: Some(doubt), ..State::default() };
-    let mut ledger = Ledger { database, sequence, state };
+    let mut ledger = Ledger::new(database, sequence, state);
     let count = export.rows.len();
     let writes = export.rows.into_iter().map(|(place, bytes)| (place, Some(bytes))).collect();
     ledger.commit(writes, None).map_err(|err: CommitError| write_error(&err))?;

@@ -61,18 +61,22 @@ pub(crate) fn recover(
     let verdict = judge(&found, recorded, export.as_ref().map(|export| export.sequence));
 
     let exported = export.as_ref().map_or(0, |export| export.sequence);
+    let export_is_whole = export.as_ref().is_none_or(|export| export.whole);
+    if !export_is_whole {
+        error!("the export is damaged");
+    }
     let newest = match recorded {
         Recorded::At(sequence) => sequence.max(exported),
         Recorded::Missing | Recorded::Damaged => exported,
     };
     let (mut ledger, rows, imported, doubt) = match (verdict, opened) {
         (Verdict::Keep, Some((database, state, rows))) => {
-            (Ledger { database, sequence, state }, rows, false, None)
+            (Ledger::new(database, sequence, state), rows, false, None)
         }
         (Verdict::KeepInDoubt(doubt), Some((database, mut state, rows))) => {
             state.sequence = state.sequence.max(newest);
             state.digest = Digest::of(&rows);
-            (Ledger { database, sequence, state }, rows, false, Some(doubt))
+            (Ledger::new(database, sequence, state), rows, false, Some(doubt))
         }
         (Verdict::Rebuild(doubt), opened) => {
             drop(opened);
@@ -80,14 +84,14 @@ pub(crate) fn recover(
             let export = export.expect("the verdict needs an export");
             let state = State { sequence: newest, doubtful: export.doubtful, ..State::default() };
             let note = if export.whole { "" } else { "; the export is damaged too" };
-            let ledger = Ledger { database, sequence, state };
+            let ledger = Ledger::new(database, sequence, state);
             (ledger, export.rows, true, Some(format!("{doubt}{note}")))
         }
         (Verdict::StartEmpty(doubt), opened) => {
             drop(opened);
             let database = replace(directory, newest)?;
             let state = State { sequence: newest, ..State::default() };
-            (Ledger { database, sequence, state }, Rows::new(), true, Some(doubt))
+            (Ledger::new(database, sequence, state), Rows::new(), true, Some(doubt))
         }
         (Verdict::Keep | Verdict::KeepInDoubt(_), None) => {
             unreachable!("what is kept was opened")
@@ -116,7 +120,8 @@ pub(crate) fn recover(
             .write(sequence)
             .map_err(|source| RecoverError::io(directory.sequence(), source))?;
         return Ok(Recovered {
-            exported: exported == sequence,
+            // A damaged one is written anew.
+            exported: exported == sequence && export_is_whole,
             loaded: Loaded { doubtful: ledger.state.doubtful.clone(), ..contents.loaded },
             remains: contents.remains,
             ledger,
@@ -125,6 +130,7 @@ pub(crate) fn recover(
     for aside in &contents.loaded.set_aside {
         warn!(tree = aside.tree, key = aside.key, problem = aside.problem, "set aside a row");
     }
+    crash_point!("store::before_repair");
     ledger.commit(writes, boot_id).map_err(|err| match err {
         CommitError::Write(ref write) if is_no_space(write) => RecoverError::NoSpace,
         CommitError::Read(_)
@@ -181,6 +187,7 @@ fn replace(directory: &Directory, newest: u64) -> Result<Database, RecoverError>
         .move_database_aside(newest)
         .map_err(|source| RecoverError::io(directory.path().to_owned(), source))?;
     warn!(path = %aside.display(), "moved the database aside");
+    crash_point!("store::moved_aside");
     Database::open(&directory.database()).map_err(RecoverError::from_open)
 }
 

@@ -14,7 +14,7 @@ use crate::{
     lock::Lock,
     recover::Recovered,
     row::Record,
-    store::{Answer, Request, Shared, lock},
+    store::{Answer, Request, Shared, When, lock},
     tree::{Tree, Writes},
 };
 
@@ -104,16 +104,27 @@ impl Worker {
     async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Shared) {
         while !shared.is_broken() {
             if self.exporter.due().is_some_and(|due| due <= Instant::now()) {
+                self.catch_up(shared);
                 self.exporter.begin(&self.ledger, shared);
             }
-            let first = match self.exporter.due() {
-                Some(due) => match tokio::time::timeout_at(due, requests.recv()).await {
-                    Ok(first) => first,
-                    Err(_) => continue,
-                },
-                None => requests.recv().await,
+            let first = match requests.try_recv() {
+                Ok(first) => first,
+                Err(_) => {
+                    self.catch_up(shared);
+                    if shared.is_broken() {
+                        return;
+                    }
+                    let first = match self.exporter.due() {
+                        Some(due) => match tokio::time::timeout_at(due, requests.recv()).await {
+                            Ok(first) => first,
+                            Err(_) => continue,
+                        },
+                        None => requests.recv().await,
+                    };
+                    let Some(first) = first else { return };
+                    first
+                }
             };
-            let Some(first) = first else { return };
             let mut batch = vec![first];
             while batch.len() < LARGEST_BATCH {
                 let Ok(request) = requests.try_recv() else { break };
@@ -127,35 +138,65 @@ impl Worker {
         let (mut units, mut answers, mut settle) = (Vec::new(), Vec::new(), false);
         for request in batch {
             match request {
-                Request::Commit { changes, answer } => {
+                Request::Commit { changes, when, answer } => {
                     units.push(changes);
-                    answers.push(answer);
+                    answers.push((when, answer));
                 }
                 Request::SettleDoubt { answer } => {
                     settle = true;
                     units.push(Vec::new());
-                    answers.push(answer);
+                    answers.push((When::OnDisk, answer));
                 }
             }
         }
-        let outcomes = match self.write(&units, settle, shared) {
+        let refuse = |answers: Vec<(When, Answer)>, err: FailedBatch| {
+            let broken = shared.broke(err);
+            answers.into_iter().for_each(|(_, answer)| tell(answer, Err(broken.clone())));
+        };
+        let outcomes = match self.apply(&units, settle) {
             Ok(outcomes) => outcomes,
-            Err(err) => {
-                let broken = shared.broke(err);
-                answers.into_iter().for_each(|answer| tell(answer, Err(broken.clone())));
-                return;
+            Err(err) => return refuse(answers, err),
+        };
+        let mut waiting = Vec::new();
+        for ((when, answer), outcome) in answers.into_iter().zip(outcomes) {
+            match when {
+                When::Applied => tell(answer, outcome),
+                When::OnDisk => waiting.push(((when, answer), outcome)),
+            }
+        }
+        // Also where nothing of it differs: what it relies on may be a note that is not there yet.
+        let took = if waiting.is_empty() || !self.ledger.behind {
+            None
+        } else {
+            match self.ledger.sync() {
+                Ok(took) => Some(took),
+                Err(err) => {
+                    let answers = waiting.into_iter().map(|(answer, _)| answer).collect();
+                    return refuse(answers, err.into());
+                }
             }
         };
-        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+        Self::count(units.len(), took, shared);
+        for ((_, answer), outcome) in waiting {
             tell(answer, outcome);
         }
     }
 
-    fn write(
+    /// Brings what was only noted to the disk, while nobody waits for it.
+    fn catch_up(&mut self, shared: &Shared) {
+        if !self.ledger.behind {
+            return;
+        }
+        match self.ledger.sync() {
+            Ok(took) => Self::count(0, Some(took), shared),
+            Err(err) => _ = shared.broke(FailedBatch::from(err)),
+        }
+    }
+
+    fn apply(
         &mut self,
         units: &[Vec<Change>],
         settle: bool,
-        shared: &Shared,
     ) -> Result<Vec<Result<(), StoreError>>, FailedBatch> {
         let reserve = self.options.reserve;
         let free = self.ballast.balance(reserve).map_err(FailedBatch::Space)?;
@@ -165,17 +206,15 @@ impl Worker {
         let Plan { mut writes, outcomes } =
             batch::plan(units, space, &self.remains, get).map_err(FailedBatch::Read)?;
         let settle = settle && self.ledger.state.doubtful.take().is_some();
-        let mut took = None;
         if !writes.is_empty() || settle {
             let now = self.options.clock.now();
             for name in self.expiries.due(now, LARGEST_PURGE) {
                 writes.entry(name).or_insert(None);
             }
-            took = Some(self.ledger.commit(writes.clone(), Some(self.options.clock.boot_id()))?);
+            self.ledger.apply(writes.clone(), Some(self.options.clock.boot_id()))?;
             self.note_deadlines(&writes);
             self.exporter.want();
         }
-        Self::count(units.len(), took, shared);
         Ok(outcomes)
     }
 

@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use berth_tests::{Answer, Call, NODE_V4, Pod, ping, receive, send};
+use berth_tests::{Answer, Call, NODE_V4, Pod, ping, receive, send, shapers};
 use serde_json::{Value, json};
 
 use crate::scene::{FREE_IP, Scene};
@@ -168,18 +168,6 @@ fn previous_is_whole(result: &Value, pod: &Pod) {
     assert_eq!(result["x-top"], json!([1]));
     assert_eq!(pod_interface(result, pod)["name"], "net1");
     indexes_are_right(result, pod, 1);
-}
-
-/// The options of every tbf on the node, the slowest first.
-fn shapers() -> Vec<Value> {
-    let qdiscs: Vec<Value> = serde_json::from_str(&berth_testkit::run("tc -j qdisc")).unwrap();
-    let mut shapers: Vec<Value> = qdiscs
-        .into_iter()
-        .filter(|qdisc| qdisc["kind"] == "tbf")
-        .map(|mut qdisc| qdisc["options"].take())
-        .collect();
-    shapers.sort_by_key(|options| options["rate"].as_u64());
-    shapers
 }
 
 fn first_second(scene: &Scene<'_>, answer: &Answer) {

@@ -100,6 +100,7 @@ impl Ipam {
         }
         // Its links have the names that the new ones get.
         self.inner.reaper.settle(&request.key).await?;
+        fail_point!("core::allocate::settled");
         self.await_former(&request).await;
         if let Some((predecessor, turn)) = self.predecessor(&request).await? {
             return self.take_over(predecessor, turn, request, netns_id).await;
@@ -164,7 +165,9 @@ impl Ipam {
             // What the old namespace left on the host has the names that the new links get.
             let left = unwiring(&existing);
             self.inner.host.unhook(std::slice::from_ref(&left.host_interface)).await?;
+            fail_point!("core::allocate::old_life_unhooked");
             self.inner.reaper.settle_now(Unwiring { resource: None, ..left }).await?;
+            fail_point!("core::allocate::old_life_reaped");
         }
         let resource = existing.resource.clone();
         let mut attachment = self.attachment_of(request, resource, netns_id);
@@ -213,7 +216,7 @@ impl Ipam {
             let Some(turn) = self.inner.turns.try_take(subject, "takeover") else { continue };
             let Some(other) = self.inner.store.attachment(&key)? else { continue };
             let has = other.resource.addresses;
-            let dead = matches!(self.netns_state(&other), NetnsState::Gone(_));
+            let dead = self.is_dead(&other).await;
             if !dead || !request.addresses.iter().all(|wanted| has.contains(wanted)) {
                 continue;
             }
@@ -236,7 +239,9 @@ impl Ipam {
         // Before anything is written: if the dead sandbox's link cannot be deleted, nothing has
         // happened, and its record is as it was.
         self.inner.host.unhook(std::slice::from_ref(&left.host_interface)).await?;
+        fail_point!("core::allocate::predecessor_unhooked");
         self.inner.reaper.settle_now(left).await?;
+        fail_point!("core::allocate::predecessor_reaped");
         let tombstone = self.tombstone(&predecessor.key, request.started.clone());
         let attachment = self.attachment_of(request, predecessor.resource.clone(), netns_id);
         self.inner

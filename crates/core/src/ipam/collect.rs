@@ -46,6 +46,10 @@ pub enum GcError {
 /// A link without a record is removed after two looks this far apart: as long as an ADD may take.
 const ORPHAN_AGE: Duration = Duration::from_secs(110);
 
+/// The source of pods answers from memory, or with one question to an API server. CRI-O gives a
+/// whole GC 30 s, and the plugin waits 25 s for it.
+const PODS_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
 type Links = BTreeMap<InterfaceName, HostLink>;
 
 impl Ipam {
@@ -57,7 +61,7 @@ impl Ipam {
         if let Some((network, _)) = &request.runtime {
             attachments.retain(|attachment| attachment.key.network == *network);
         }
-        let opinions = self.inner.pods.opinions(&attachments).await;
+        let opinions = self.opinions(&attachments).await;
         let known = attachments.iter().map(|it| it.host_interface.clone()).collect();
         let links = match self.inner.host.links(&known).await {
             Ok(links) => Some(links),
@@ -87,6 +91,19 @@ impl Ipam {
             self.sweep_links().await;
         }
         Ok(findings)
+    }
+
+    /// What the source of pods says. Whatever it does, a pass comes to its end.
+    async fn opinions(&self, attachments: &[Attachment]) -> PodOpinions {
+        let asked = self.inner.pods.opinions(attachments);
+        let opinions = tokio::time::timeout(PODS_ANSWER_WITHIN, asked).await.unwrap_or_else(|_| {
+            let limit = PODS_ANSWER_WITHIN.as_secs();
+            PodOpinions::InDoubt(format!("it has not answered within {limit} s"))
+        });
+        if let PodOpinions::InDoubt(why) = &opinions {
+            warn!(why, "the source of pods is in doubt; nothing is collected");
+        }
+        opinions
     }
 
     fn evidence(
@@ -227,8 +244,27 @@ impl Ipam {
         let names: Vec<InterfaceName> =
             names.iter().filter(|name| !accounted.contains(*name)).cloned().collect();
         self.inner.host.unhook(&names).await?;
+        fail_point!("core::collect::orphans_unhooked");
         let batch: Vec<Unwiring> = names.iter().filter_map(orphan).collect();
-        self.inner.host.reap(&batch).await
+        self.inner.host.reap(&batch).await?;
+        fail_point!("core::collect::orphans_reaped");
+        Ok(())
+    }
+
+    /// Whether nothing of the attachment can be alive. Its path may be gone while the namespace is
+    /// mounted elsewhere or held open: then the host's end of its link is still there.
+    pub(super) async fn is_dead(&self, attachment: &Attachment) -> bool {
+        if !matches!(self.netns_state(attachment), NetnsState::Gone(_)) {
+            return false;
+        }
+        let known = BTreeSet::from([attachment.host_interface.clone()]);
+        match self.inner.host.links(&known).await {
+            Ok(links) => !links.contains_key(&attachment.host_interface),
+            Err(err) => {
+                warn!(err = %chain(&err), "cannot list the host's links; they count as there");
+                false
+            }
+        }
     }
 
     /// A namespace does not outlive its boot, whatever its path and inode say.

@@ -39,6 +39,7 @@ impl Ipam {
     pub async fn commit(&self, request: Commit) -> Result<(), CommitError> {
         let subject = Subject::Attachment(request.key.clone());
         let _turn = self.inner.turns.take(subject, "commit", request.limit).await?;
+        fail_point!("core::commit::in_turn");
         self.refuse_late(&request.key, &request.started)?;
         let Some(mut attachment) = self.inner.store.attachment(&request.key)? else {
             return Err(ReleasedMeanwhile { key: request.key }.into());
@@ -50,7 +51,10 @@ impl Ipam {
         }
         attachment.state = AttachmentState::Committed { wired: request.wired };
         fail_point!("core::commit::before_write");
-        self.inner.store.commit(vec![Change::PutAttachment(Box::new(attachment.clone()))]).await?;
+        // Nothing waits for the disk here: a power cut that takes the mark back ends the pod too,
+        // and a crash leaves the record uncommitted, which GC looks at only once its namespace
+        // is dead.
+        self.inner.store.note(vec![Change::PutAttachment(Box::new(attachment.clone()))]).await?;
         fail_point!("core::commit::written");
         self.tell(EventKind::Committed, &attachment, "");
         info!("committed");

@@ -8,9 +8,7 @@ use crate::{
     fail_point,
     pool::SlotState,
     pool_task::Cleared,
-    ports::{
-        Change, Cooling, Former, HostError, NetnsState, Reserved, StoreError, Tombstone, Unwiring,
-    },
+    ports::{Change, Cooling, Former, HostError, Reserved, StoreError, Tombstone, Unwiring},
     reaper::unwire_intent,
     turn::{Busy, Subject},
 };
@@ -39,7 +37,9 @@ pub struct Released {
 pub enum ReleaseError {
     #[error(transparent)]
     Busy(#[from] Busy),
-    #[error("{key} is in use: its namespace {netns:?} is alive; forced, the release cuts it off")]
+    #[error(
+        "{key} is in use: its namespace {netns:?} is alive, there or elsewhere; forced, the release cuts it off"
+    )]
     InUse { key: AttachmentKey, netns: PathBuf },
     #[error(
         "{key} has no record and a link on the host: it may be a live pod; forced, the release cuts it off"
@@ -62,6 +62,7 @@ impl Ipam {
         request.started = request.started.map(|started| self.not_in_the_future(started));
         let subject = Subject::Attachment(request.key.clone());
         let _turn = self.inner.turns.take(subject, "DEL", request.limit).await?;
+        fail_point!("core::release::in_turn");
         let Some(attachment) = self.inner.store.attachment(&request.key)? else {
             return self.release_unknown(request).await;
         };
@@ -71,7 +72,7 @@ impl Ipam {
             info!("a late release of an earlier life: nothing to do");
             return Ok(Released::default());
         }
-        if request.only_if_dead && self.is_alive(&attachment) {
+        if request.only_if_dead && !self.is_dead(&attachment).await {
             let netns = attachment.netns.path;
             return Err(ReleaseError::InUse { key: request.key, netns });
         }
@@ -95,10 +96,6 @@ impl Ipam {
     ) -> Option<Tombstone> {
         let started = started.filter(|it| it.boot_id == *self.inner.clock.boot_id())?;
         Some(self.tombstone(key, started))
-    }
-
-    fn is_alive(&self, attachment: &Attachment) -> bool {
-        !matches!(self.netns_state(attachment), NetnsState::Gone(_))
     }
 
     /// Erases a record whose turn the caller has.
@@ -172,6 +169,7 @@ impl Ipam {
         // What is being reaped already needs no second hook.
         let was_there = !self.inner.reaper.is_pending(&request.key)
             && self.inner.host.unhook(std::slice::from_ref(&name)).await?.contains(&name);
+        fail_point!("core::release::unknown_unhooked");
         let left = Unwiring {
             key: request.key.clone(),
             host_interface: name,

@@ -77,6 +77,7 @@ pub async fn start(
     let unaccounted = unaccounted(&links, &loaded);
     let mut pool = rebuilt_pool(&parts, &loaded, &unaccounted, &left);
     warm_up(&parts, &mut pool).await;
+    fail_point!("core::start::rebuilt");
     let Counts { leased, cooling, reserved, quarantined, idle, .. } = pool.counts();
     info!(leased, cooling, reserved, quarantined, idle, "pool rebuilt");
 
@@ -142,7 +143,11 @@ async fn rebase_deadlines(parts: &Parts, loaded: &mut Loaded) -> Result<(), Stor
         reserved.deadline = reserved.deadline.rebased(boot, now);
         changes.push(Change::PutReservation(reserved.clone()));
     }
-    if changes.is_empty() { Ok(()) } else { parts.store.commit(changes).await }
+    if !changes.is_empty() {
+        parts.store.commit(changes).await?;
+        fail_point!("core::start::rebased");
+    }
+    Ok(())
 }
 
 /// Links that a release before the crash meant to delete. One whose name a record has (again)
@@ -180,10 +185,13 @@ async fn finish(parts: &Parts, left: Vec<Unwiring>) -> Vec<Unwiring> {
 async fn finish_batch(parts: &Parts, left: &[Unwiring]) -> Result<(), StartError> {
     let names: Vec<InterfaceName> = left.iter().map(|it| it.host_interface.clone()).collect();
     parts.host.unhook(&names).await?;
+    fail_point!("core::start::unhooked");
     parts.host.reap(left).await?;
     fail_point!("core::start::reaped");
     let ends = left.iter().map(|it| Change::EndIntent(crate::reaper::unwire_intent(it).id));
-    Ok(parts.store.commit(ends.collect()).await?)
+    parts.store.commit(ends.collect()).await?;
+    fail_point!("core::start::written");
+    Ok(())
 }
 
 /// Addresses that the kernel routes to links of ours and that the link's record, if it has one,

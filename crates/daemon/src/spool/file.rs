@@ -51,6 +51,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<SpooledRelease, String> {
     if spooled.version != SpooledRelease::VERSION {
         return Err(format!("version {} is not known", spooled.version));
     }
+    if !spooled.is_whole() {
+        return Err("it is not as it was written".to_owned());
+    }
     Ok(spooled)
 }
 

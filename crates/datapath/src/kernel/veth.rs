@@ -20,17 +20,17 @@ const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
 impl Kernel {
     /// One message in the usual case. Only where a name is taken does it look at what is there.
-    pub(super) async fn ensure_veth(&mut self, veth: &Veth) -> Result<Outcome, NetError> {
+    pub(super) fn ensure_veth(&mut self, veth: &Veth) -> Result<Outcome, NetError> {
         let mut attempt = 1;
         loop {
             let message = message::new_veth(veth, self.netns.as_raw_fd());
-            match self.change(Side::Host, message, CREATE | NLM_F_ECHO).await {
+            match self.change(Side::Host, message, CREATE | NLM_F_ECHO) {
                 Ok(echo) => {
                     self.pair = Outcome::Changed;
-                    return self.remember(veth, echo).await;
+                    return self.remember(veth, echo);
                 }
                 Err(err) if err.errno() == Some(Errno::EEXIST) && attempt < ATTEMPTS => {
-                    if self.make_way(veth).await? == Outcome::AlreadySo {
+                    if self.make_way(veth)? == Outcome::AlreadySo {
                         return Ok(Outcome::AlreadySo);
                     }
                 }
@@ -41,7 +41,7 @@ impl Kernel {
     }
 
     /// The echo has both indexes. Kernels before 6.2 send none, and are asked.
-    async fn remember(
+    fn remember(
         &mut self,
         veth: &Veth,
         echo: Vec<RouteNetlinkMessage>,
@@ -53,7 +53,7 @@ impl Kernel {
             }
         }
         for (side, name) in [(Side::Host, &veth.host), (Side::Pod, &veth.pod)] {
-            let index = self.index(side, name).await?;
+            let index = self.index(side, name)?;
             self.indexes.insert((side, name.clone()), index);
         }
         Ok(Outcome::Changed)
@@ -61,10 +61,10 @@ impl Kernel {
 
     /// Finds the pair in place, or deletes leftovers of ours that hold its names. What is not
     /// ours is left as it is, and an error.
-    async fn make_way(&mut self, veth: &Veth) -> Result<Outcome, NetError> {
-        let host = self.sides.find(Side::Host, Link::Name(&veth.host)).await?;
-        let pod = self.sides.find(Side::Pod, Link::Name(&veth.pod)).await?;
-        let namespace = self.namespace_id().await?;
+    fn make_way(&mut self, veth: &Veth) -> Result<Outcome, NetError> {
+        let host = self.sides.find(Side::Host, Link::Name(&veth.host))?;
+        let pod = self.sides.find(Side::Pod, Link::Name(&veth.pod))?;
+        let namespace = self.namespace_id()?;
         let is_peer = |host: &LinkSeen, pod: &LinkSeen| {
             host.kind == LinkKind::Veth && host.peer == Some(Peer { index: pod.index, namespace })
         };
@@ -86,23 +86,23 @@ impl Kernel {
             && !host.as_ref().is_some_and(|host| is_peer(host, pod))
         {
             let other = match pod.peer {
-                Some(peer) => self.sides.find(Side::Host, Link::Index(peer.index)).await?,
+                Some(peer) => self.sides.find(Side::Host, Link::Index(peer.index))?,
                 None => None,
             };
             match other {
                 Some(other) if other.is_unhooked() && is_peer(&other, pod) => {
-                    self.delete(other.index).await?;
+                    self.delete(other.index)?;
                 }
                 _ => return Err(NetError::PodInterfaceExists(veth.pod.clone())),
             }
         }
         if let Some(host) = host {
-            self.delete(host.index).await?;
+            self.delete(host.index)?;
         }
         Ok(Outcome::Changed)
     }
 
-    pub(super) async fn ensure_ifb(
+    pub(super) fn ensure_ifb(
         &mut self,
         link: &InterfaceName,
         mtu: u32,
@@ -110,7 +110,7 @@ impl Kernel {
         let mut attempt = 1;
         loop {
             let message = message::new_ifb(link, mtu);
-            match self.change(Side::Host, message, CREATE | NLM_F_ECHO).await {
+            match self.change(Side::Host, message, CREATE | NLM_F_ECHO) {
                 Ok(echo) => {
                     if let Some(made) = echo.iter().find_map(seen::link) {
                         self.indexes.insert((Side::Host, link.clone()), made.index);
@@ -118,7 +118,7 @@ impl Kernel {
                     return Ok(Outcome::Changed);
                 }
                 Err(err) if err.errno() == Some(Errno::EEXIST) && attempt < ATTEMPTS => {
-                    match self.sides.find(Side::Host, Link::Name(link)).await? {
+                    match self.sides.find(Side::Host, Link::Name(link))? {
                         // Left by a life of this attachment whose pair died with its namespace,
                         // if the pair is new: then it is the new pair's now.
                         Some(found) if found.is_live() && found.kind == LinkKind::Ifb => {
@@ -126,7 +126,7 @@ impl Kernel {
                             return Ok(self.pair);
                         }
                         // The reaper may delete it at any moment.
-                        Some(found) if found.is_unhooked() => self.delete(found.index).await?,
+                        Some(found) if found.is_unhooked() => self.delete(found.index)?,
                         Some(_) => return Err(NetError::HostInterfaceExists(link.clone())),
                         None => (),
                     }
@@ -137,17 +137,17 @@ impl Kernel {
         }
     }
 
-    async fn delete(&self, index: u32) -> Result<(), NetError> {
-        match self.change(Side::Host, message::delete_link(index), 0).await {
+    fn delete(&self, index: u32) -> Result<(), NetError> {
+        match self.change(Side::Host, message::delete_link(index), 0) {
             Err(err) if err.errno() != Some(Errno::ENODEV) => Err(err),
             _ => Ok(()),
         }
     }
 
     /// The id by which the host's links name the pod's namespace, if any link does.
-    async fn namespace_id(&self) -> Result<Option<i32>, NetError> {
+    fn namespace_id(&self) -> Result<Option<i32>, NetError> {
         let message = message::get_namespace_id(self.netns.as_raw_fd());
-        let Some(RouteNetlinkMessage::NewNsId(answer)) = self.sides.host.get(message).await? else {
+        let Some(RouteNetlinkMessage::NewNsId(answer)) = self.sides.host.get(message)? else {
             return Ok(None);
         };
         let mut ids = answer.attributes.iter().filter_map(|attribute| {

@@ -10,6 +10,10 @@ use std::{
 };
 
 use berth_core::ports::{Loaded, Store};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use super::{allocate, key, marks, open, release, resource};
 
@@ -32,6 +36,11 @@ fn operation(writer: u64, n: u64) -> (u16, Option<u32>) {
     (slot, (mixed / SLOTS % 5 > 1).then_some(n as u32 + 1))
 }
 
+/// How many of a writer's first `count` operations are releases.
+pub fn releases(writer: u64, count: u64) -> usize {
+    (0..count).filter(|n| operation(writer, *n).1.is_none()).count()
+}
+
 /// The slots as they are when a writer has done `count` operations.
 fn slots_after(writer: u64, count: u64) -> BTreeMap<u16, Option<u32>> {
     (0..count).map(|n| operation(writer, n)).collect()
@@ -46,7 +55,9 @@ pub fn run_if_child() {
     let step = std::env::var(STEP).is_ok();
     let (store, _) = open(Path::new(&directory)).unwrap();
     say("\nready");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    // A writer that waits for its next step blocks a thread.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WRITERS).build().unwrap();
     let store = Arc::new(store);
     runtime.block_on(async {
         let writers = first.into_iter().enumerate().map(|(writer, first)| {
@@ -141,6 +152,26 @@ impl Writer {
         self.child.kill().unwrap();
     }
 
+    /// Stops the process wherever it is, and returns when no thread of it runs any more.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let stopped = |stat: String| stat.rsplit_once(") ").unwrap().1.starts_with('T');
+        while !std::fs::read_dir(&tasks).unwrap().all(|task| {
+            std::fs::read_to_string(task.unwrap().path().join("stat")).is_ok_and(stopped)
+        }) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
     /// Takes what was acknowledged before the end.
     pub fn finish(mut self) -> (Vec<u64>, ExitStatus) {
         drop(self.child.stdin.take());
@@ -153,6 +184,11 @@ impl Writer {
 /// may have had one more operation under way, whole or not at all. Answers how many had: that is
 /// where they go on.
 pub fn check(loaded: &Loaded, acknowledged: &[u64], case: &str) -> Vec<u64> {
+    check_up_to(loaded, acknowledged, 1, case)
+}
+
+/// Like [`check`], where each writer may have done up to `more` operations that were not heard of.
+pub fn check_up_to(loaded: &Loaded, acknowledged: &[u64], more: u64, case: &str) -> Vec<u64> {
     assert_eq!(loaded.doubtful, None, "{case}");
     assert_eq!(loaded.set_aside, [], "{case}");
     let marks = marks(&loaded.attachments);
@@ -180,7 +216,7 @@ pub fn check(loaded: &Loaded, acknowledged: &[u64], case: &str) -> Vec<u64> {
                     && cools == released
             })
         };
-        let found = [count, count + 1].into_iter().find(|count| fits(*count));
+        let found = (count..=count + more).find(|count| fits(*count));
         reached.push(found.unwrap_or_else(|| {
             panic!("{case}: writer {writer} was acknowledged {count} operations, found {marks:?}")
         }));

@@ -1,8 +1,10 @@
 //! What GC takes and spares, what is kept for a pod, and what is set apart.
 
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
 use super::{
     super::*,
-    model::{World, key},
+    model::{SilentPods, World, key},
 };
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +116,7 @@ async fn the_dead_are_collected_in_two_looks_and_the_living_never() {
     world.add("live", "web-1", 2).await.unwrap();
     world.host.wire_records(&world.records());
     world.advance(130).await;
-    world.namespaces.kill("/run/netns/dead");
+    world.end_netns("dead");
     assert!(world.gc().await.iter().all(|finding| !finding.collected));
     world.advance(60).await;
     let found = world.gc().await;
@@ -128,7 +130,7 @@ async fn the_dead_are_collected_in_two_looks_and_the_living_never() {
 async fn a_dry_run_collects_nothing_and_is_not_a_look() {
     let world = World::new().start().await;
     world.add("dead", "web-0", 1).await.unwrap();
-    world.namespaces.kill("/run/netns/dead");
+    world.end_netns("dead");
     world.advance(130).await;
     for _ in 0..3 {
         let request = GcRequest { dry_run: true, runtime: None };
@@ -137,4 +139,81 @@ async fn a_dry_run_collects_nothing_and_is_not_a_look() {
         world.advance(100).await;
     }
     assert_eq!(world.records().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_path_is_gone_keeps_its_address_while_its_link_stands() {
+    let world = World::new().start().await;
+    let held = world.add("c1", "web-0", 1).await.unwrap();
+    world.host.wire_records(&world.records());
+    world.namespaces.kill("/run/netns/c1");
+    for _ in 0..4 {
+        world.advance(130).await;
+        let nobody = (held.key.network.clone(), BTreeSet::new());
+        for runtime in [None, Some(nobody)] {
+            let request = GcRequest { dry_run: false, runtime };
+            assert_eq!(world.ipam.collect(request).await.unwrap().len(), 0);
+        }
+    }
+    let by_hand = Release {
+        key: key("c1"),
+        started: None,
+        reason: "test".into(),
+        only_if_dead: true,
+        limit: Duration::from_secs(1),
+    };
+    let err = world.ipam.release(by_hand).await.unwrap_err();
+    assert!(matches!(err, ReleaseError::InUse { .. }), "{err}");
+    // The pod comes again in another sandbox: it gets another address.
+    let second = world.add("c2", "web-0", 2).await.unwrap();
+    assert_ne!(second.resource, held.resource);
+
+    world.end_netns("c1");
+    world.gc().await;
+    world.advance(60).await;
+    assert!(world.gc().await[0].collected);
+}
+
+async fn longest_call(world: &World, round: u64) -> Duration {
+    let mut longest = Duration::ZERO;
+    let (name, at) = (format!("c{round}"), 1000 * round);
+    for call in 0..3 {
+        let began = tokio::time::Instant::now();
+        match call {
+            0 => drop(world.add(&name, &name, at).await.unwrap()),
+            1 => drop(world.del(&name, at + 1).await.unwrap()),
+            _ => drop(world.add("dead", "web-0", at + 2).await.unwrap()),
+        }
+        longest = longest.max(began.elapsed());
+    }
+    world.end_netns("dead");
+    longest
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_of_pods_that_hangs_ends_no_pass_late_frees_nothing_and_holds_up_no_add() {
+    let world = Arc::new(World::new().pods(SilentPods).start().await);
+    world.add("dead", "web-0", 1).await.unwrap();
+    world.end_netns("dead");
+    let alone = longest_call(&world, 1).await;
+    for pass in 0..3 {
+        // Older than the grace, and further apart than two looks.
+        world.advance(130).await;
+        let began = tokio::time::Instant::now();
+        let collecting = {
+            let world = Arc::clone(&world);
+            tokio::spawn(async move { world.gc().await })
+        };
+        world.advance(1).await;
+        if pass == 2 {
+            let during = longest_call(&world, 2).await;
+            assert!(during <= alone, "{during:?} while the source hangs, {alone:?} without");
+        }
+        assert!(!collecting.is_finished(), "the source was not waited for");
+        let found = tokio::time::timeout(Duration::from_secs(60), collecting).await;
+        let found = found.expect("a pass ends, whatever the source does").unwrap();
+        assert!(found.iter().all(|finding| !finding.collected), "{found:?}");
+        assert!(began.elapsed() <= Duration::from_secs(11), "{:?}", began.elapsed());
+    }
+    assert!(world.records().iter().any(|record| record.key == key("dead")));
 }

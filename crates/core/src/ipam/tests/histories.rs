@@ -9,11 +9,19 @@ use crate::ports::{Namespaces, NetnsState};
 
 #[derive(Debug, Clone)]
 enum Op {
-    Add { who: u8, late: bool },
+    Add {
+        who: u8,
+        late: bool,
+    },
     AddSticky(u8),
     Commit(u8),
-    Del { who: u8, late: bool },
+    Del {
+        who: u8,
+        late: bool,
+    },
     NetnsDies(u8),
+    /// The namespace lives on, mounted elsewhere.
+    PathVanishes(u8),
     Gc,
     Advance(u64),
     ReapFails(bool),
@@ -27,7 +35,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => who.clone().prop_map(Op::AddSticky),
         2 => who.clone().prop_map(Op::Commit),
         4 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, late)| Op::Del { who, late }),
-        2 => who.prop_map(Op::NetnsDies),
+        2 => who.clone().prop_map(Op::NetnsDies),
+        1 => who.prop_map(Op::PathVanishes),
         2 => Just(Op::Gc),
         2 => (1..150u64).prop_map(Op::Advance),
         1 => any::<bool>().prop_map(Op::ReapFails),
@@ -92,13 +101,20 @@ async fn check(ops: Vec<Op>) -> Result<(), TestCaseError> {
                     *stone = (*stone).max(at);
                 }
             }
-            Op::NetnsDies(who) => world.namespaces.kill(&format!("/run/netns/c{who}")),
+            Op::NetnsDies(who) => world.end_netns(&format!("c{who}")),
+            Op::PathVanishes(who) => world.namespaces.kill(&format!("/run/netns/c{who}")),
             Op::Gc => {
+                let linked: BTreeSet<_> = records
+                    .iter()
+                    .filter(|it| world.host.is_hooked(&it.host_interface))
+                    .map(|it| it.key.clone())
+                    .collect();
                 world.gc().await;
                 let after: BTreeSet<_> = world.records().into_iter().map(|it| it.key).collect();
                 for gone in records.iter().filter(|it| !after.contains(&it.key)) {
                     let look = world.namespaces.look(&gone.netns);
                     prop_assert!(look != NetnsState::Alive, "GC freed a live pod");
+                    prop_assert!(!linked.contains(&gone.key), "GC freed a pod with its link");
                 }
             }
             Op::Advance(seconds) => world.advance(seconds).await,

@@ -23,8 +23,8 @@ pub(super) use host::ModelHost;
 
 use super::super::*;
 use crate::ports::{
-    Change, Clock, Intent, Loaded, Namespaces, NetnsError, SetAside, Source, SourceError,
-    StaticPods, Store, StoreError,
+    Change, Clock, Intent, Loaded, Namespaces, NetnsError, PodOpinions, Pods, SetAside, Source,
+    SourceError, StaticPods, Store, StoreError,
 };
 
 pub(super) fn key(container: &str) -> AttachmentKey {
@@ -238,12 +238,23 @@ impl Clock for ModelClock {
     }
 }
 
+/// A source of pods that never answers, as an API server behind a dead link.
+pub(super) struct SilentPods;
+
+#[async_trait]
+impl Pods for SilentPods {
+    async fn opinions(&self, _: &[Attachment]) -> PodOpinions {
+        std::future::pending().await
+    }
+}
+
 /// A world to start a daemon's heart in.
 pub(super) struct Setting {
     pub(super) host: Arc<ModelHost>,
     pub(super) store: Arc<MemoryStore>,
     namespaces: Arc<ModelNamespaces>,
     clock: Arc<ModelClock>,
+    pods: Arc<dyn Pods>,
     capacity: usize,
 }
 
@@ -253,6 +264,7 @@ pub(super) struct World {
     pub(super) store: Arc<MemoryStore>,
     pub(super) namespaces: Arc<ModelNamespaces>,
     clock: Arc<ModelClock>,
+    pods: Arc<dyn Pods>,
     capacity: usize,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -264,8 +276,13 @@ impl Setting {
         self
     }
 
+    pub(super) fn pods(mut self, pods: impl Pods) -> Self {
+        self.pods = Arc::new(pods);
+        self
+    }
+
     pub(super) async fn start(self) -> World {
-        let Self { host, store, namespaces, clock, capacity } = self;
+        let Self { host, store, namespaces, clock, pods, capacity } = self;
         let source = Counting {
             free: Mutex::new((1..=u8::try_from(capacity).unwrap()).collect()),
             capacity,
@@ -282,7 +299,7 @@ impl Setting {
             source: Arc::new(source),
             host: Arc::clone(&host) as _,
             namespaces: Arc::clone(&namespaces) as _,
-            pods: Arc::new(StaticPods),
+            pods: Arc::clone(&pods),
             clock: Arc::clone(&clock) as _,
             settings,
             min_idle: 0,
@@ -291,7 +308,7 @@ impl Setting {
         };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let ipam = start(parts, store.loaded(), &tasks, &stop).await.unwrap();
-        World { ipam, host, store, namespaces, clock, capacity, stop, tasks }
+        World { ipam, host, store, namespaces, clock, pods, capacity, stop, tasks }
     }
 }
 
@@ -303,6 +320,7 @@ impl World {
             store: Arc::default(),
             namespaces: Arc::default(),
             clock: Arc::new(ModelClock(time::Instant::now(), "boot".parse().unwrap())),
+            pods: Arc::new(StaticPods),
             capacity: 8,
         }
     }
@@ -312,8 +330,8 @@ impl World {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        let Self { host, store, namespaces, clock, capacity, .. } = self;
-        Setting { host, store, namespaces, clock, capacity }.start().await
+        let Self { host, store, namespaces, clock, pods, capacity, .. } = self;
+        Setting { host, store, namespaces, clock, pods, capacity }.start().await
     }
 
     pub(super) fn started(&self, at: u64) -> ProcessStart {
@@ -402,6 +420,14 @@ impl World {
             limit: Duration::from_secs(5),
         };
         self.ipam.commit(commit).await
+    }
+
+    /// The namespace ends, and as in the kernel its links with it.
+    pub(super) fn end_netns(&self, container: &str) {
+        self.namespaces.kill(&format!("/run/netns/{container}"));
+        for record in self.records().iter().filter(|it| it.key == key(container)) {
+            self.host.unwire(record.host_interface.as_str());
+        }
     }
 
     pub(super) async fn gc(&self) -> Vec<Finding> {

@@ -46,6 +46,12 @@ impl ModelHost {
         self.links.lock().unwrap().contains_key(name)
     }
 
+    /// There, and not taken off the network.
+    pub(in super::super) fn is_hooked(&self, name: &InterfaceName) -> bool {
+        self.links.lock().unwrap().contains_key(name)
+            && !self.unhooked.lock().unwrap().contains(name)
+    }
+
     pub(in super::super) fn reaped(&self, name: &InterfaceName) -> bool {
         self.reaped.lock().unwrap().contains(name)
     }

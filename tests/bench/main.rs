@@ -1,0 +1,68 @@
+//! What an ADD costs, beside others: `cargo xtask bench`.
+//!
+//! berth, two of Debian's reference plugins and the floor of the same work take turns on one node
+//! in namespaces of its own, batch by batch, so that whatever else the machine does meets all of
+//! them alike. Ratios count, not milliseconds.
+
+#![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+#![allow(clippy::unwrap_used, reason = "what goes wrong ends the run with its reason")]
+
+mod cell;
+mod chart;
+mod floor;
+mod goals;
+mod netlink;
+mod noise;
+mod options;
+mod report;
+mod rpc;
+mod run;
+mod spawn;
+mod subject;
+mod syscalls;
+
+use std::{fs, process::ExitCode};
+
+use berth_tests::{Node, NodeOptions};
+use serde_json::json;
+
+use crate::{cell::Family, options::Options, report::Report, run::Bench};
+
+fn main() -> ExitCode {
+    let options = match Options::read(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(problem) => {
+            println!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut report = Report::default();
+    for family in Family::ALL {
+        let part = measure(&options, family);
+        report.extend(part);
+    }
+    report.print();
+    goals::print(&report);
+    if let Some(path) = &options.json {
+        fs::write(path, report.json()).unwrap();
+    }
+    if let Some(path) = &options.svg {
+        fs::write(path, chart::draw(&report)).unwrap();
+    }
+    ExitCode::SUCCESS
+}
+
+/// All of one family, on a node of its own with a fresh state directory.
+fn measure(options: &Options, family: Family) -> Report {
+    let config = NodeOptions::config(json!({
+        "pod_cidrs": family.berth_cidrs(),
+        "ip_stack": match family { Family::V4 => "ipv4", Family::Dual => "dual" },
+    }));
+    let (options, (sender, receiver)) = (options.clone(), std::sync::mpsc::channel());
+    Node::with(config, move |node| {
+        let mut report = Report::default();
+        Bench::new(node, &options, family).run(&mut report);
+        sender.send(report).expect("the receiver waits");
+    });
+    receiver.recv().expect("the body has sent it")
+}
