@@ -42,7 +42,7 @@ fn mount(megabytes: u64) -> tempfile::TempDir {
 }
 
 fn unmount(directory: &tempfile::TempDir) {
-    run(&format!("umount {}", directory.path().display()));
+    common::unmount(directory.path());
 }
 
 #[test]
