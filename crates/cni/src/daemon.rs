@@ -1,6 +1,10 @@
 //! The daemon, over its socket. Every call has a limit, which the daemon is told.
 
-use std::{path::Path, time::Duration};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use berth_proto::{
     BadRequest, DOMAIN,
@@ -44,6 +48,15 @@ impl DaemonError {
             Self::Unreachable { .. } | Self::Silent { .. } | Self::Broken { .. } => true,
             Self::Refused { code, .. } => *code == Code::Unavailable,
             Self::Answer { .. } => false,
+        }
+    }
+
+    /// Whether the daemon is on its way out, and another may be on its way in.
+    fn is_of_a_restart(&self) -> bool {
+        match self {
+            Self::Broken { .. } => true,
+            Self::Refused { code, .. } => *code == Code::Unavailable,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::Answer { .. } => false,
         }
     }
 
@@ -104,22 +117,44 @@ impl Limit {
     }
 }
 
+/// How often a call goes to the next daemon, where one restarts under it.
+const RESTARTS: usize = 3;
+
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    channel: Channel,
+    socket: PathBuf,
+    channel: RefCell<Channel>,
 }
 
 impl Daemon {
     pub(crate) async fn connect(socket: &Path, limit: Limit) -> Result<Self, DaemonError> {
-        let unreachable = |source: Box<dyn std::error::Error + Send + Sync>| {
-            DaemonError::Unreachable { socket: socket.display().to_string(), source }
-        };
-        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
-            .map_err(|err| unreachable(err.into()))?;
-        match tokio::time::timeout(limit.at_most(CONNECT_LIMIT), endpoint.connect()).await {
-            Ok(Ok(channel)) => Ok(Self { channel }),
-            Ok(Err(err)) => Err(unreachable(err.into())),
-            Err(elapsed) => Err(unreachable(elapsed.into())),
+        let channel = connect(socket, limit).await?;
+        Ok(Self { socket: socket.to_owned(), channel: RefCell::new(channel) })
+    }
+
+    fn channel(&self) -> Channel {
+        self.channel.borrow().clone()
+    }
+
+    /// Where systemd holds the socket, a connection that is made while the daemon restarts waits
+    /// for the next one, so a call that may be repeated is. Where nobody holds it there is nothing
+    /// to connect to, and the first error stands.
+    async fn through_restarts<Message: Clone, Reply>(
+        &self,
+        limit: Limit,
+        message: Message,
+        call: impl AsyncFn(Channel, Message) -> Result<Reply, DaemonError>,
+    ) -> Result<Reply, DaemonError> {
+        let mut left = RESTARTS;
+        loop {
+            match call(self.channel(), message.clone()).await {
+                Err(err) if left > 0 && err.is_of_a_restart() => {
+                    let Ok(channel) = connect(&self.socket, limit).await else { return Err(err) };
+                    self.channel.replace(channel);
+                    left -= 1;
+                }
+                done => return done,
+            }
         }
     }
 
@@ -129,8 +164,11 @@ impl Daemon {
         limit: Limit,
     ) -> Result<NetConf, DaemonError> {
         const CALL: &str = "AllocIP";
-        let mut client = IpamClient::new(self.channel.clone());
-        let reply = within(CALL, limit, request, |it| client.alloc_ip(it)).await?;
+        let call = async |channel, message| {
+            let mut client = IpamClient::new(channel);
+            within(CALL, limit, message, |it| client.alloc_ip(it)).await
+        };
+        let reply = self.through_restarts(limit, request, call).await?;
         let ip_type = reply.ip_type();
         let unusable = |source| DaemonError::Answer { call: CALL, source };
         match <[v1::NetConf; 1]>::try_from(reply.net_confs) {
@@ -147,8 +185,11 @@ impl Daemon {
         request: v1::CommitIpRequest,
         limit: Limit,
     ) -> Result<(), DaemonError> {
-        let mut client = IpamClient::new(self.channel.clone());
-        within("CommitIP", limit, request, |it| client.commit_ip(it)).await.map(|_| ())
+        let call = async |channel, message| {
+            let mut client = IpamClient::new(channel);
+            within("CommitIP", limit, message, |it| client.commit_ip(it)).await
+        };
+        self.through_restarts(limit, request, call).await.map(|_| ())
     }
 
     /// Success when the key holds nothing.
@@ -164,7 +205,7 @@ impl Daemon {
             process_start: Some(process.into()),
             reason: reason.to_owned(),
         };
-        let mut client = IpamClient::new(self.channel.clone());
+        let mut client = IpamClient::new(self.channel());
         within("ReleaseIP", limit, request, |it| client.release_ip(it)).await.map(|_| ())
     }
 
@@ -178,7 +219,7 @@ impl Daemon {
         let unusable = |source| DaemonError::Answer { call: CALL, source };
         let request =
             v1::GetIpInfoRequest { of: Some(v1::get_ip_info_request::Of::Key(key.into())) };
-        let mut client = IpamClient::new(self.channel.clone());
+        let mut client = IpamClient::new(self.channel());
         let reply = within(CALL, limit, request, |it| client.get_ip_info(it)).await?;
         let record = reply.attachments.into_iter().next();
         let record = record.ok_or(unusable(BadRequest::Missing("attachments")))?;
@@ -193,18 +234,32 @@ impl Daemon {
         limit: Limit,
     ) -> Result<(), DaemonError> {
         let request = v1::RunGcRequest { dry_run: false, runtime: Some(runtime) };
-        let mut client = AdminClient::new(self.channel.clone());
+        let mut client = AdminClient::new(self.channel());
         within("RunGc", limit, request, |it| client.run_gc(it)).await.map(|_| ())
     }
 
     /// Why a new pod could not get an address now; empty when it could.
     pub(crate) async fn unavailable_reason(&self, limit: Limit) -> Result<String, DaemonError> {
         const CALL: &str = "ListPool";
-        let mut client = InspectClient::new(self.channel.clone());
+        let mut client = InspectClient::new(self.channel());
         let request = v1::ListPoolRequest { summary_only: true };
         let reply = within(CALL, limit, request, |it| client.list_pool(it)).await?;
         let missing = DaemonError::Answer { call: CALL, source: BadRequest::Missing("summary") };
         Ok(reply.summary.ok_or(missing)?.unavailable_reason)
+    }
+}
+
+async fn connect(socket: &Path, limit: Limit) -> Result<Channel, DaemonError> {
+    let unreachable = |source: Box<dyn std::error::Error + Send + Sync>| DaemonError::Unreachable {
+        socket: socket.display().to_string(),
+        source,
+    };
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
+        .map_err(|err| unreachable(err.into()))?;
+    match tokio::time::timeout(limit.at_most(CONNECT_LIMIT), endpoint.connect()).await {
+        Ok(Ok(channel)) => Ok(channel),
+        Ok(Err(err)) => Err(unreachable(err.into())),
+        Err(elapsed) => Err(unreachable(elapsed.into())),
     }
 }
 

@@ -297,3 +297,20 @@ fn a_del_without_the_daemon_takes_the_pod_off_the_network_at_once() {
         assert_eq!(node.spooled().len(), 1);
     });
 }
+
+/// Behind a socket that systemd holds, the next daemon is there as soon as it is connected to.
+#[test]
+fn an_add_that_meets_a_daemon_on_its_way_out_is_served_by_the_next() {
+    in_netns(|| async {
+        ip("netns add pod");
+        let node = Node::new();
+        let model = Model::serve(&node.socket());
+        let stopping = || status(Code::Unavailable, Reason::Stopping, "stopping");
+        model.state().refuse_once.insert("AllocIP", stopping());
+        // A connection that breaks looks like this: a status that is not the daemon's.
+        model.state().refuse_once.insert("CommitIP", tonic::Status::unavailable("broken pipe"));
+        node.call("ADD", &node.config("1.0.0")).env("CNI_NETNS", POD).run().succeeded();
+        assert_eq!(model.state().allocations.len(), 1);
+        assert_eq!(model.state().releases.len(), 0);
+    });
+}

@@ -22,7 +22,7 @@ use crate::step::check;
 const BOOT: Duration = Duration::from_secs(120);
 
 /// The cut comes so many milliseconds after the first pod, at most.
-const LOAD: u64 = 5000;
+const LOAD: u64 = 8000;
 
 /// What the guests have acknowledged, by the id of the pod. Those that are to be deleted say so
 /// at the end of their id.
@@ -124,7 +124,7 @@ fn survivors(machine: &Machine) -> Result<BTreeMap<String, String>> {
             ["DB-CHECK", "0"] => {}
             ["DB-CHECK", status] => bail!("`berthctl db check` ended with {status}"),
             ["FAILED:", ..] => bail!("{line}"),
-            [] | ["DB", ..] => {}
+            [] => {}
             _ => println!("  {line}"),
         }
     }

@@ -14,9 +14,11 @@ mkdir -p /var/lib/berth/state
 ip link set lo up
 
 if [ -d /var/lib/berth/state/db ]; then
-    berthctl db check --state-dir /var/lib/berth/state >/run/check 2>&1
-    echo "DB-CHECK $?"
-    sed 's/^/DB /' /run/check
+    berthctl db --state-dir /var/lib/berth/state check >/run/check 2>&1
+    status=$?
+    # Said before it fails the round.
+    [ $status = 0 ] || sed 's/^/LOG /' /run/check
+    echo "DB-CHECK $status"
 fi
 
 cat >/run/berth.json <<'J'

@@ -3,6 +3,8 @@
 # "CHECK FAILED NAME: why".
 export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ip link set lo up
+# The node has an address, as every node.
+ip link add uplink type dummy && ip addr add 192.0.2.1/24 dev uplink && ip link set uplink up
 echo '{"cniVersion":"1.0.0","name":"berth","type":"berth"}' >/run/conf
 
 cni() {
@@ -41,7 +43,12 @@ masquerades() { nft list ruleset | grep -q masquerade; }
 detaches() { pod two && cni DEL two && ! ping -c 1 -W 1 "$(address two)"; }
 
 # Twenty pods one after the other; none may fail while the daemon restarts under them.
-churn() { for n in $(seq 20); do pod churn$n && cni DEL churn$n || return 1; done; }
+churn() {
+    for n in $(seq 20); do
+        pod churn$n || { cat /run/out.churn$n; return 1; }
+        cni DEL churn$n || return 1
+    done
+}
 restarts() {
     churn & churning=$!
     for n in 1 2 3; do sleep 1; systemctl restart berthd.service || return 1; done
@@ -63,7 +70,7 @@ stuck() {
         journalctl -u berthd.service --no-pager -o cat | grep -q 'Watchdog timeout'
 }
 kept() {
-    for name in one killed activated stuck; do berthctl pods | grep -q "$name" || { echo "no $name"; return 1; }; done
+    for id in one killed activated stuck; do berthctl pods | grep -q "$id" || { echo "no $id"; return 1; }; done
     ping -c 1 -W 5 "$(address one)"
 }
 hardened() { systemd-analyze security --no-pager --threshold=20 berthd.service; }

@@ -40,6 +40,8 @@ pub struct State {
     pub collections: Vec<v1::RunGcRequest>,
     /// Answered instead of doing it, by the method's name.
     pub refuse: BTreeMap<&'static str, Status>,
+    /// As [`refuse`](Self::refuse), but once.
+    pub refuse_once: BTreeMap<&'static str, Status>,
     pub unavailable_reason: String,
     given: u8,
 }
@@ -101,9 +103,9 @@ struct Handler(Arc<Mutex<State>>);
 
 impl Handler {
     fn state(&self, method: &'static str) -> Result<MutexGuard<'_, State>, Status> {
-        let state = self.0.lock().unwrap();
-        match state.refuse.get(method) {
-            Some(status) => Err(status.clone()),
+        let mut state = self.0.lock().unwrap();
+        match state.refuse_once.remove(method).or_else(|| state.refuse.get(method).cloned()) {
+            Some(status) => Err(status),
             None => Ok(state),
         }
     }
