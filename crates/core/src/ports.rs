@@ -39,8 +39,8 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError>;
 
     /// Like [`commit`](Self::commit), but answered before it is on disk. It gets there with the
-    /// next commit, or at once where none waits; a crash in between takes it back. For what
-    /// nobody misses then.
+    /// next commit, or a moment later where none comes; a crash in between takes it back. For
+    /// what nobody misses then.
     async fn note(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         self.commit(changes).await
     }

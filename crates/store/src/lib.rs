@@ -42,8 +42,8 @@
 //! descriptor of ours, the sequence file with its fdatasync, and only then the answers. `flush`
 //! alone is not durable: it does not write the file's size or empty the disk's cache.
 //!
-//! A note ([`Store::note`]) is answered after the transaction; the rest follows as soon as no
-//! request waits, or with the next commit, and always before an export. The log and its numbers
+//! A note ([`Store::note`]) is answered after the transaction; the rest follows with the
+//! next commit, or within 50 ms, and always before an export. The log and its numbers
 //! are in order, so a crash takes back the last notes and nothing that was acknowledged as on disk.
 //!
 //! The sequence file is written last, so a crash in between leaves the database ahead of it, which

@@ -21,6 +21,10 @@ use crate::{
 /// Requests that share one commit at most, so that the first of them does not wait for ever.
 const LARGEST_BATCH: usize = 512;
 
+/// A note is on disk after this, if no commit takes it along before. A node that starts pods has
+/// a commit every few milliseconds, and a sync of its own for each note would hold those up.
+const NOTE_PAUSE: Duration = Duration::from_millis(50);
+
 /// Expired rows that one commit takes along.
 const LARGEST_PURGE: usize = 256;
 
@@ -32,6 +36,8 @@ pub(crate) struct Worker {
     expiries: Expiries,
     ballast: Ballast,
     exporter: Exporter,
+    /// When what was only noted is to be on disk.
+    noted: Option<Instant>,
     options: Options,
     database_path: PathBuf,
     /// Let go last.
@@ -74,7 +80,17 @@ impl Worker {
         let exporter =
             Exporter::new(directory.export(), options.export_interval, !recovered.exported);
         let Recovered { ledger, remains, .. } = recovered;
-        Self { ledger, remains, expiries, ballast, exporter, options, database_path, _lock: lock }
+        Self {
+            ledger,
+            remains,
+            expiries,
+            ballast,
+            exporter,
+            noted: None,
+            options,
+            database_path,
+            _lock: lock,
+        }
     }
 
     pub(crate) fn tree(&self, tree: Tree) -> &sled::Tree {
@@ -103,27 +119,26 @@ impl Worker {
 
     async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Shared) {
         while !shared.is_broken() {
-            if self.exporter.due().is_some_and(|due| due <= Instant::now()) {
+            let now = Instant::now();
+            let is_due = |due: Instant| due <= now;
+            let export = self.exporter.due().is_some_and(is_due);
+            if export || self.noted.is_some_and(is_due) {
                 self.catch_up(shared);
+            }
+            if export && !shared.is_broken() {
                 self.exporter.begin(&self.ledger, shared);
             }
-            let first = match requests.try_recv() {
-                Ok(first) => first,
-                Err(_) => {
-                    self.catch_up(shared);
-                    if shared.is_broken() {
-                        return;
-                    }
-                    let first = match self.exporter.due() {
-                        Some(due) => match tokio::time::timeout_at(due, requests.recv()).await {
-                            Ok(first) => first,
-                            Err(_) => continue,
-                        },
-                        None => requests.recv().await,
-                    };
-                    let Some(first) = first else { return };
-                    first
-                }
+            let due = self.exporter.due().into_iter().chain(self.noted).min();
+            let first = match due {
+                Some(due) => match tokio::time::timeout_at(due, requests.recv()).await {
+                    Ok(first) => first,
+                    Err(_) => continue,
+                },
+                None => requests.recv().await,
+            };
+            let Some(first) = first else {
+                self.catch_up(shared);
+                return;
             };
             let mut batch = vec![first];
             while batch.len() < LARGEST_BATCH {
@@ -169,21 +184,28 @@ impl Worker {
             None
         } else {
             match self.ledger.sync() {
-                Ok(took) => Some(took),
+                Ok(took) => {
+                    self.noted = None;
+                    Some(took)
+                }
                 Err(err) => {
                     let answers = waiting.into_iter().map(|(answer, _)| answer).collect();
                     return refuse(answers, err.into());
                 }
             }
         };
+        if self.ledger.behind {
+            self.noted.get_or_insert_with(|| Instant::now() + NOTE_PAUSE);
+        }
         Self::count(units.len(), took, shared);
         for ((_, answer), outcome) in waiting {
             tell(answer, outcome);
         }
     }
 
-    /// Brings what was only noted to the disk, while nobody waits for it.
+    /// Brings what was only noted to the disk.
     fn catch_up(&mut self, shared: &Shared) {
+        self.noted = None;
         if !self.ledger.behind {
             return;
         }

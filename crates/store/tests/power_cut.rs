@@ -10,7 +10,10 @@ mod common;
 use std::{path::Path, process::Command};
 
 use berth_testkit::{in_netns, run};
-use common::writer::{Setup, WRITERS, Writer, check_up_to, releases, run_if_child};
+use common::{
+    unmount,
+    writer::{Setup, WRITERS, Writer, check_up_to, releases, run_if_child},
+};
 
 /// Operations between two cuts, at most: enough for sled to fill and to clean segments.
 const LOAD: u64 = 61;
@@ -61,7 +64,7 @@ fn cut(test: &'static str, file_system: &'static str, megabytes: u64, cuts: u64)
             let reached = check_up_to(&loaded, acknowledged, load - heard, &case);
             unheard += usize::from(reached != *acknowledged);
             drop(store);
-            run(&format!("umount {}", path("after")));
+            unmount(Path::new(&path("after")));
             hear(&mut writer, load - heard);
         }
         let done = &writer.acknowledged;
@@ -74,7 +77,7 @@ fn cut(test: &'static str, file_system: &'static str, megabytes: u64, cuts: u64)
         assert!(deletes > 0, "some were deletes");
         writer.kill();
         writer.finish();
-        run(&format!("umount {}", path("live")));
+        unmount(Path::new(&path("live")));
         run(&format!("umount {}", base.path().display()));
     });
 }

@@ -54,7 +54,7 @@ impl Ipam {
         // Nothing waits for the disk here: a power cut that takes the mark back ends the pod too,
         // and a crash leaves the record uncommitted, which GC looks at only once its namespace
         // is dead.
-        self.inner.store.note(vec![Change::PutAttachment(Box::new(attachment.clone()))]).await?;
+        self.inner.store.commit(vec![Change::PutAttachment(Box::new(attachment.clone()))]).await?;
         fail_point!("core::commit::written");
         self.tell(EventKind::Committed, &attachment, "");
         info!("committed");

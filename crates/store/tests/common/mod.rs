@@ -53,6 +53,18 @@ pub fn options(directory: &Path) -> Options {
     Options::new(directory, Hand::new("boot"))
 }
 
+/// Threads of sled's hold its files for a moment after the store was dropped.
+pub fn unmount(path: &Path) {
+    for _ in 0..500 {
+        let umount = std::process::Command::new("umount").arg(path).output().unwrap();
+        if umount.status.success() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    berth_testkit::run(&format!("umount {}", path.display()));
+}
+
 /// With a reserve of nothing, for small file systems.
 pub fn open(directory: &Path) -> Result<(SledStore, Loaded), OpenError> {
     berth_store::open(Options { reserve: 0, ..options(directory) })
