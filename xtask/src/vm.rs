@@ -5,6 +5,7 @@ mod image;
 mod machine;
 mod power;
 mod units;
+mod volatile;
 
 use anyhow::{Context, Result, bail};
 

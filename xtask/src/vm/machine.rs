@@ -2,7 +2,6 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
@@ -30,21 +29,18 @@ pub(super) enum Heard {
 }
 
 impl Machine {
-    /// `state` is the guest's second disk. Its root file system is as it was made, whatever an
-    /// earlier guest wrote to it.
-    pub(super) fn start(words: &str, state: Option<&Path>) -> Result<Self> {
+    /// `words` go to the guest's kernel, `more` to qemu. The root file system is as it was made,
+    /// whatever an earlier guest wrote to it.
+    pub(super) fn start(words: &str, more: &[String]) -> Result<Self> {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-accel", "tcg,thread=multi", "-M", "q35", "-cpu", "max", "-smp", "2"]);
         command.args(["-m", "512", "-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-nic", "none"]);
-        let drive = |path: &Path, more: &str| {
-            format!("file={},format=raw,if=virtio,{more}", path.display())
-        };
-        command.arg("-drive").arg(drive(&image::disk(), "snapshot=on"));
-        if let Some(state) = state {
-            // With a cache that a flush empties: what was not flushed need not be there.
-            command.arg("-drive").arg(drive(state, "cache=writeback"));
-        }
+        let root = image::disk();
+        let root = format!("file={},format=raw,if=none,id=root,snapshot=on", root.display());
+        command.arg("-drive").arg(root);
+        // In this order they are /dev/vda and /dev/vdb.
+        command.args(["-device", "virtio-blk-pci,drive=root"]).args(more);
         let line = format!(
             "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off tsc=reliable \
              random.trust_cpu=on {words}"

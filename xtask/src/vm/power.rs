@@ -1,5 +1,5 @@
-//! Power cuts: a guest that attaches and detaches pods is ended at a moment of chance, and the
-//! next one says what it finds on the disk.
+//! Power cuts: a guest that attaches and detaches pods is ended at a moment of chance, its disk
+//! loses what was not flushed, and the next guest says what it finds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{
     image,
     machine::{Heard, Machine},
+    volatile::VolatileDisk,
 };
 use crate::step::check;
 
@@ -58,11 +59,12 @@ pub(super) fn run(cuts: u32) -> Result<()> {
     let _ = fs::remove_file(&disk);
     File::create(&disk)?.set_len(256 << 20)?;
     check(Command::new("/sbin/mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&disk))?;
+    let volatile = VolatileDisk::of(&disk);
     let mut ledger = Ledger::default();
     let outcome = (1..=cuts).try_for_each(|round| {
-        cut(round, &disk, &mut ledger).with_context(|| format!("cut {round} of {cuts}"))
+        cut(round, &volatile, &mut ledger).with_context(|| format!("cut {round} of {cuts}"))
     });
-    outcome.and_then(|()| look(&disk, &ledger)).with_context(|| kept_at(&disk))?;
+    outcome.and_then(|()| look(&volatile, &ledger)).with_context(|| kept_at(&disk))?;
     fs::remove_file(&disk)?;
     println!(
         "{cuts} power cuts: {} pods kept, 0 lost; {} deleted, 0 back",
@@ -77,8 +79,9 @@ fn kept_at(disk: &Path) -> String {
 }
 
 /// One guest, from its start to the end of its power.
-fn cut(round: u32, disk: &Path, ledger: &mut Ledger) -> Result<()> {
-    let machine = Machine::start(&format!("go=/usr/local/bin/power.sh round={round}"), Some(disk))?;
+fn cut(round: u32, disk: &VolatileDisk, ledger: &mut Ledger) -> Result<()> {
+    let words = format!("go=/usr/local/bin/power.sh round={round}");
+    let machine = Machine::start(&words, &disk.arguments()?)?;
     let held = survivors(&machine)?;
     ledger.compare(&held)?;
     let first = loop {
@@ -97,15 +100,23 @@ fn cut(round: u32, disk: &Path, ledger: &mut Ledger) -> Result<()> {
             println!("  {line}");
         }
     }
+    let lost = disk.settle(|| Ok(chance(2)? == 0))?;
     let acknowledged = ledger.kept.len() + ledger.deleted.len() - before;
-    println!("cut {round}: {} pods were there, {acknowledged} more acknowledged", held.len());
+    let there = held.len();
+    println!(
+        "cut {round}: {there} pods were there, {acknowledged} more acknowledged, {lost} writes lost"
+    );
     Ok(())
 }
 
 /// One guest more, whose power stays.
-fn look(disk: &Path, ledger: &Ledger) -> Result<()> {
-    let machine = Machine::start("go=/usr/local/bin/power.sh round=last", Some(disk))?;
-    ledger.compare(&survivors(&machine)?)
+fn look(disk: &VolatileDisk, ledger: &Ledger) -> Result<()> {
+    let words = "go=/usr/local/bin/power.sh round=last";
+    let machine = Machine::start(words, &disk.arguments()?)?;
+    let held = survivors(&machine)?;
+    drop(machine);
+    disk.remove()?;
+    ledger.compare(&held)
 }
 
 /// The pods that the disk has, with their addresses, as the daemon tells after its start.

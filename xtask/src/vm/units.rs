@@ -11,7 +11,7 @@ use super::machine::{Heard, Machine};
 const PATIENCE: Duration = Duration::from_secs(150);
 
 pub(super) fn run() -> Result<()> {
-    let machine = Machine::start("systemd.show_status=0", None)?;
+    let machine = Machine::start("systemd.show_status=0", &[])?;
     let (mut passed, mut failed) = (0, 0);
     loop {
         match machine.hear(PATIENCE) {
