@@ -37,13 +37,6 @@ pub trait Store: Send + Sync + 'static {
     /// another key after the changes before it, whatever the caller believes. Removing what is
     /// not there is not an error. Once begun it runs to its end, even if the caller goes away.
     async fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError>;
-
-    /// Like [`commit`](Self::commit), but answered before it is on disk. It gets there with the
-    /// next commit, or a moment later where none comes; a crash in between takes it back. For
-    /// what nobody misses then.
-    async fn note(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        self.commit(changes).await
-    }
 }
 
 /// One change to the store. The trees they touch are described in the store crate.

@@ -210,8 +210,7 @@ async fn reap(parts: &ReaperParts, batch: &[Unwiring]) -> Result<(), BatchError>
     parts.host.reap(batch).await?;
     fail_point!("core::reaper::deleted");
     let ends = batch.iter().map(|left| Change::EndIntent(intent_id(left))).collect();
-    // An intent that comes back after a crash is carried out again.
-    parts.store.note(ends).await?;
+    parts.store.commit(ends).await?;
     fail_point!("core::reaper::written");
     for id in batch.iter().filter_map(|left| left.resource.clone()) {
         parts.pool.unwired(id);

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use sled::{Transactional, transaction::TransactionError};
 use tokio::time::Instant;
 
 use crate::{
@@ -17,8 +16,8 @@ use crate::{
 /// sled's cache. 16,000 records are about 10 MiB.
 const CACHE: u64 = 16 << 20;
 
-/// How often sled's own thread wakes to flush and to clean segments. Every commit is flushed by
-/// us, so only the cleaning is left to it; between passes an idle store does nothing at all.
+/// How often sled's own thread wakes to flush and to clean segments. The flushing is done by us,
+/// so only the cleaning is left to it; between passes an idle store does nothing at all.
 const CLEANING_PAUSE: Duration = Duration::from_secs(30);
 
 /// The trees in sled. Only the store thread writes.
@@ -47,8 +46,8 @@ const LOCKED: &str = "could not acquire lock";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    #[error("the transaction failed")]
-    Transaction(#[source] sled::Error),
+    #[error("cannot change the database")]
+    Row(#[source] sled::Error),
     #[error("cannot flush the database")]
     Flush(#[source] sled::Error),
     #[error("cannot sync the database's log")]
@@ -113,38 +112,27 @@ impl Database {
         Ok(self.tree(tree).get(key)?.map(|value| value.to_vec()))
     }
 
-    /// All of `writes` in one transaction, in memory. After an error nothing is known of what is
-    /// on disk or in memory.
+    /// All of `writes`, in memory, in their order. A crash may leave any part of it on disk, and
+    /// after an error nothing is known of what is there: the commit log has it.
     pub(crate) fn apply(&self, writes: &Writes) -> Result<(), WriteError> {
-        crash_point!("store::before_transaction");
-        self.trees
-            .as_slice()
-            .transaction(|views| {
-                for ((tree, key), value) in writes {
-                    let view = &views[*tree as usize];
-                    match value {
-                        Some(value) => view.insert(key.as_slice(), value.as_slice())?,
-                        None => view.remove(key.as_slice())?,
-                    };
-                }
-                Ok(())
-            })
-            .map_err(|err: TransactionError<()>| match err {
-                TransactionError::Storage(err) => WriteError::Transaction(err),
-                TransactionError::Abort(()) => unreachable!("the closure above never aborts"),
-            })?;
-        crash_point!("store::after_transaction");
+        for ((tree, key), value) in writes {
+            let tree = self.tree(*tree);
+            match value {
+                Some(value) => tree.insert(key.as_slice(), value.as_slice()),
+                None => tree.remove(key.as_slice()),
+            }
+            .map_err(WriteError::Row)?;
+        }
         Ok(())
     }
 
-    /// Everything applied is on disk when it returns. Answers how long the disk took.
-    pub(crate) fn sync(&self) -> Result<Duration, WriteError> {
-        let begun = Instant::now();
+    /// Everything applied is on disk when it returns.
+    pub(crate) fn sync(&self) -> Result<(), WriteError> {
         self.db.flush().map_err(WriteError::Flush)?;
         crash_point!("store::after_flush");
         self.log.sync_data().map_err(WriteError::Sync)?;
         crash_point!("store::after_sync");
-        Ok(begun.elapsed())
+        Ok(())
     }
 }
 

@@ -41,6 +41,10 @@ impl Directory {
         self.path.join("sequence")
     }
 
+    pub(crate) fn commits(&self) -> PathBuf {
+        self.path.join("commits")
+    }
+
     pub(crate) fn export(&self) -> PathBuf {
         self.path.join("export.json")
     }

@@ -1,8 +1,12 @@
-use std::{io, time::Duration};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use berth_types::BootId;
 
 use crate::{
+    commits::CommitLog,
     database::{Database, WriteError},
     digest::Digest,
     row::{self, RowError, State},
@@ -10,14 +14,15 @@ use crate::{
     tree::{Rows, Tree, Writes},
 };
 
-/// The database and the sequence file together: what a commit is.
+/// The commit log, the database and the sequence file together: what a commit is.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) database: Database,
-    pub(crate) sequence: SequenceFile,
-    /// As last applied.
+    log: CommitLog,
+    sequence: SequenceFile,
+    /// As last committed.
     pub(crate) state: State,
-    /// Something was applied that may not be on disk.
+    /// The log has something that the database may not have on disk.
     pub(crate) behind: bool,
 }
 
@@ -27,6 +32,10 @@ pub(crate) enum CommitError {
     Read(#[source] sled::Error),
     #[error("cannot write the state row")]
     State(#[source] RowError),
+    #[error("cannot write a record of the commit log")]
+    Record(#[source] postcard::Error),
+    #[error("cannot write the commit log")]
+    Log(#[source] io::Error),
     #[error("cannot commit")]
     Write(#[from] WriteError),
     #[error("cannot write the commit sequence")]
@@ -34,27 +43,27 @@ pub(crate) enum CommitError {
 }
 
 impl Ledger {
-    pub(crate) fn new(database: Database, sequence: SequenceFile, state: State) -> Self {
-        Self { database, sequence, state, behind: false }
+    /// Of a database that is on disk with all commits up to `holds`, and a `state` that the next
+    /// commit follows.
+    pub(crate) fn new(
+        database: Database,
+        (mut log, sequence): (CommitLog, SequenceFile),
+        holds: u64,
+        state: State,
+    ) -> Self {
+        log.restart(holds);
+        Self { database, log, sequence, state, behind: false }
     }
 
     /// May be acknowledged when it returns. Answers how long the disk took.
+    ///
+    /// **Order matters:** the log before the database, so that whatever part of this the database
+    /// has after a crash can be made whole; the sequence file last, so that it is never ahead.
     pub(crate) fn commit(
-        &mut self,
-        writes: Writes,
-        boot_id: Option<&BootId>,
-    ) -> Result<Duration, CommitError> {
-        self.apply(writes, boot_id)?;
-        self.sync()
-    }
-
-    /// One transaction with the next sequence and digest. A crash before the next
-    /// [`sync`](Self::sync) takes it back whole.
-    pub(crate) fn apply(
         &mut self,
         mut writes: Writes,
         boot_id: Option<&BootId>,
-    ) -> Result<(), CommitError> {
+    ) -> Result<Duration, CommitError> {
         let mut next = self.state.clone();
         next.sequence += 1;
         next.boot_id = boot_id.cloned().or(next.boot_id);
@@ -68,24 +77,36 @@ impl Ledger {
         }
         let state = row::encode(&next).map_err(CommitError::State)?;
         writes.insert((Tree::Meta, State::KEY.into()), Some(state));
+        let record = self.log.record(next.sequence, &writes).map_err(CommitError::Record)?;
+        if !self.log.has_room(&record) {
+            self.checkpoint()?;
+        }
+        let begun = Instant::now();
+        crash_point!("store::before_log");
+        self.log.append(&record, next.sequence).map_err(CommitError::Log)?;
+        let took = begun.elapsed();
+        crash_point!("store::after_log_sync");
         self.behind = true;
         self.database.apply(&writes)?;
+        crash_point!("store::after_apply");
         self.state = next;
-        Ok(())
-    }
-
-    /// What was applied may be acknowledged when it returns. Answers how long the disk took.
-    ///
-    /// **Order matters:** the sequence file may be behind the database, and never ahead of it.
-    pub(crate) fn sync(&mut self) -> Result<Duration, CommitError> {
-        let took = self.database.sync()?;
         self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
         crash_point!("store::after_sequence");
-        self.behind = false;
         Ok(took)
     }
 
-    /// Every row but `meta`, as last applied.
+    /// Brings the database to the disk, and the log begins again.
+    pub(crate) fn checkpoint(&mut self) -> Result<(), CommitError> {
+        self.database.sync()?;
+        self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
+        self.sequence.sync().map_err(CommitError::Sequence)?;
+        crash_point!("store::after_checkpoint");
+        self.log.restart(self.log.last());
+        self.behind = false;
+        Ok(())
+    }
+
+    /// Every row but `meta`.
     pub(crate) fn rows(&self) -> Result<Rows, sled::Error> {
         let mut rows = Rows::new();
         for tree in Tree::ALL.into_iter().filter(|tree| *tree != Tree::Meta) {

@@ -12,7 +12,8 @@
 //! | --- | --- |
 //! | `lock` | one daemon: flock(2) and the holder's pid |
 //! | `db/` | sled |
-//! | `sequence` | number of the last commit that may have been acknowledged, in two slots |
+//! | `commits` | the commits of the last moments, which `db/` may not have on disk yet |
+//! | `sequence` | number of a commit that was on disk, and of nearly the last, in two slots |
 //! | `export.json` | every row, written at most once a second after commits |
 //! | `ballast` | 4 MiB that are given up when the disk is full, so that releases still work |
 //! | `corrupt-…/` | databases and exports that were moved aside; never deleted |
@@ -37,20 +38,23 @@
 //! # A commit
 //!
 //! One thread takes all requests that wait, decides them one by one ([`StoreError::AddressTaken`]
-//! and the like leave out that request alone) and writes the sum of the rest as one transaction
-//! with the next commit sequence and digest. Then come sled's `flush`, fdatasync(2) of the log on a
-//! descriptor of ours, the sequence file with its fdatasync, and only then the answers. `flush`
-//! alone is not durable: it does not write the file's size or empty the disk's cache.
+//! and the like leave out that request alone) and makes the sum of the rest one commit, with the
+//! next sequence and digest. It is appended to the commit log as one record, with a checksum, and
+//! fdatasync(2) brings that to the disk; then the database is changed in memory, the sequence file
+//! is written without a sync, and the answers are given.
 //!
-//! A note ([`Store::note`]) is answered after the transaction; the rest follows with the
-//! next commit, or within 50 ms, and always before an export. The log and its numbers
-//! are in order, so a crash takes back the last notes and nothing that was acknowledged as on disk.
+//! A checkpoint (a second after the first commit since the last one, when the log is full, and at
+//! the end) brings the database to the disk by sled's `flush` and by fdatasync of its log on a
+//! descriptor of ours, then the sequence file; the next record goes to the beginning of the commit
+//! log. `flush` alone is not durable: it does not write the file's size or empty the disk's cache.
 //!
-//! The sequence file is written last, so a crash in between leaves the database ahead of it, which
-//! is harmless. A database that is *behind* it has lost an acknowledged commit. A database whose
-//! rows do not add up to its digest has lost or kept a row it should not.
+//! An opening does the commits in the log again. sled keeps whatever part of them it has brought to
+//! the disk by itself, in their order, so doing all of them again from any such state ends in that
+//! of the last one. A last record that is torn was never acknowledged. One that was and is damaged
+//! leaves the state behind the sequence file, which is never ahead; and rows that do not add up to
+//! the digest tell of a row that was lost or kept against the log. Only in the moment before a
+//! checkpoint can damage hide: to the last record, together with a power cut.
 //!
-//! [`Store::note`]: berth_core::ports::Store::note
 //! [`StoreError::AddressTaken`]: berth_core::ports::StoreError::AddressTaken
 
 #[cfg(feature = "fuzz")]
@@ -61,6 +65,7 @@ pub mod offline;
 mod crash;
 mod ballast;
 mod batch;
+mod commits;
 mod database;
 mod digest;
 mod directory;
@@ -72,6 +77,7 @@ mod load;
 mod lock;
 mod open;
 mod recover;
+mod replay;
 mod row;
 mod sequence;
 mod statistics;

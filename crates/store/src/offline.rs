@@ -7,14 +7,15 @@ use std::{
 };
 
 use crate::{
+    commits::{self, CommitLog},
     database::{Database, OpenDatabaseError},
-    digest::Digest,
     directory::Directory,
     export::{self, ExportError},
-    ledger::{CommitError, Ledger},
+    ledger::Ledger,
     load,
     lock::{Lock, LockError},
-    row::{self, State},
+    replay::{self, Contents},
+    row::State,
     sequence::{Recorded, SequenceFile},
     tree::{Rows, Tree},
     verdict::{Found, Verdict, judge},
@@ -78,30 +79,35 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
     if let Recorded::At(sequence) = recorded {
         report.recorded_sequence = Some(sequence);
     }
-    match export::read_file(&directory.export()) {
-        Ok(export) => {
-            if export.as_ref().is_some_and(|export| !export.whole) {
-                report.problems.push("the export does not add up to its digest".to_owned());
-            }
-            report.exported_sequence = export.map(|export| export.sequence);
+    let commits = commits::read(&directory.commits()).map_err(io_error(path))?;
+    let export = match export::read_file(&directory.export()) {
+        Ok(export) => export,
+        Err(err) => {
+            report.problems.push(berth_types::chain(&err));
+            None
         }
-        Err(err) => report.problems.push(berth_types::chain(&err)),
+    };
+    if export.as_ref().is_some_and(|export| !export.whole) {
+        report.problems.push("the export does not add up to its digest".to_owned());
     }
+    report.exported_sequence = export.as_ref().map(|export| export.sequence);
+    let spare = replay::spare(export, &commits).map(|spare| spare.sequence);
     let found = match read_copy(&directory) {
-        Ok((state, rows)) if state == State::default() && rows.is_empty() => Found::Empty,
-        Ok((state, rows)) => {
-            report.database_sequence = Some(state.sequence);
-            if let Some(doubt) = state.doubtful {
+        Ok(contents) => {
+            let found = contents.found();
+            if found != Found::Empty {
+                report.database_sequence = Some(contents.state.sequence);
+            }
+            if let Some(doubt) = &contents.state.doubtful {
                 report.problems.push(format!("in doubt: {doubt}"));
             }
-            count(&rows, &mut report)?;
-            let whole = Digest::of(&rows) == state.digest;
-            Found::Holds { sequence: state.sequence, whole }
+            count(&contents.rows, &mut report)?;
+            found
         }
         Err(OfflineError::Database(problem)) => Found::Damaged(problem),
         Err(err) => return Err(err),
     };
-    match judge(&found, recorded, report.exported_sequence) {
+    match judge(&found, recorded, spare) {
         Verdict::Keep => (),
         Verdict::KeepInDoubt(doubt) | Verdict::Rebuild(doubt) | Verdict::StartEmpty(doubt) => {
             report.problems.push(format!("a start would find: {doubt}"));
@@ -113,7 +119,7 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
 /// The database as a document that [`import`] takes. Changes nothing.
 pub fn export(path: &Path) -> Result<Vec<u8>, OfflineError> {
     let (directory, _lock) = enter(path)?;
-    let (state, rows) = read_copy(&directory)?;
+    let Contents { state, rows, .. } = read_copy(&directory)?;
     Ok(export::write(&state, &rows)?)
 }
 
@@ -125,14 +131,16 @@ pub fn import(path: &Path, document: &[u8], existing: Existing) -> Result<usize,
     let _lock = Lock::take(&directory.lock())?;
     directory.remove_leftovers().map_err(io_error(path))?;
     let (sequence, recorded) = SequenceFile::open(&directory.sequence()).map_err(io_error(path))?;
-    let mut newest = export.sequence;
+    let (log, commits) = CommitLog::open(&directory.commits()).map_err(io_error(path))?;
+    let logged = commits.last().map_or(0, |commit| commit.sequence);
+    let mut newest = export.sequence.max(logged);
     if let Recorded::At(recorded) = recorded {
         newest = newest.max(recorded);
     }
     if directory.database().exists() {
         match existing {
             Existing::Refuse => {
-                let (state, rows) = read_copy(&directory)?;
+                let Contents { state, rows, .. } = read_copy(&directory)?;
                 if !rows.is_empty() {
                     return Err(OfflineError::NotEmpty(rows.len()));
                 }
@@ -148,10 +156,11 @@ pub fn import(path: &Path, document: &[u8], existing: Existing) -> Result<usize,
         doubt.push_str(" from a document that does not add up to its digest");
     }
     let state = State { sequence: newest, doubtful: Some(doubt), ..State::default() };
-    let mut ledger = Ledger::new(database, sequence, state);
+    let mut ledger = Ledger::new(database, (log, sequence), 0, state);
     let count = export.rows.len();
     let writes = export.rows.into_iter().map(|(place, bytes)| (place, Some(bytes))).collect();
-    ledger.commit(writes, None).map_err(|err: CommitError| write_error(&err))?;
+    ledger.commit(writes, None).map_err(|err| write_error(&err))?;
+    ledger.checkpoint().map_err(|err| write_error(&err))?;
     Ok(count)
 }
 
@@ -165,28 +174,22 @@ fn enter(path: &Path) -> Result<(Directory, Lock), OfflineError> {
     Ok((directory, lock))
 }
 
-/// The rows, read from a copy that is gone afterwards.
-fn read_copy(directory: &Directory) -> Result<(State, Rows), OfflineError> {
-    if !directory.database().exists() {
-        return Ok((State::default(), Rows::new()));
+/// The database with its log, read from a copy that is gone afterwards.
+fn read_copy(directory: &Directory) -> Result<Contents, OfflineError> {
+    let commits = commits::read(&directory.commits()).map_err(io_error(directory.path()))?;
+    let mut rows = Rows::new();
+    if directory.database().exists() {
+        let copy = directory.copy();
+        let read = (|| {
+            copy_tree(&directory.database(), &copy).map_err(io_error(&copy))?;
+            let database = Database::open(&copy).map_err(|err| database_error(&err))?;
+            database.rows().map_err(|err| database_error(&err))
+        })();
+        let removed = fs::remove_dir_all(&copy);
+        rows = read?;
+        removed.map_err(io_error(&copy))?;
     }
-    let copy = directory.copy();
-    let read = (|| {
-        copy_tree(&directory.database(), &copy).map_err(io_error(&copy))?;
-        let database = Database::open(&copy).map_err(|err| database_error(&err))?;
-        database.rows().map_err(|err| database_error(&err))
-    })();
-    let removed = fs::remove_dir_all(&copy);
-    let mut rows = read?;
-    removed.map_err(io_error(&copy))?;
-    let state = match rows.remove(&(Tree::Meta, State::KEY.into())) {
-        Some(bytes) => row::decode::<State>(&bytes)
-            .map_err(|err| OfflineError::Database(format!("the state row: {err}")))?,
-        None if rows.is_empty() => State::default(),
-        None => return Err(OfflineError::Database("the state row is missing".to_owned())),
-    };
-    rows.retain(|(tree, _), _| *tree != Tree::Meta);
-    Ok((state, rows))
+    Contents::of(rows, &commits).map_err(|err| OfflineError::Database(err.to_string()))
 }
 
 fn count(rows: &Rows, report: &mut Report) -> Result<(), OfflineError> {

@@ -6,15 +6,17 @@ use tracing::{error, warn};
 
 use crate::{
     batch::Remains,
+    commits::{Commit, CommitLog},
     database::{Database, OpenDatabaseError, WriteError},
     digest::Digest,
     directory::Directory,
     export,
     ledger::{CommitError, Ledger},
     load,
-    row::{self, RowError, State},
+    replay::{self, Contents, StateError},
+    row::State,
     sequence::{Recorded, SequenceFile},
-    tree::{Rows, Tree},
+    tree::Rows,
     verdict::{Found, Verdict, judge},
 };
 
@@ -50,48 +52,56 @@ pub(crate) fn recover(
     directory: &Directory,
     boot_id: Option<&BootId>,
 ) -> Result<Recovered, RecoverError> {
-    let path = directory.sequence();
+    let failed = |path: PathBuf| |source| RecoverError::io(path, source);
     let (sequence, recorded) =
-        SequenceFile::open(&path).map_err(|source| RecoverError::io(path, source))?;
+        SequenceFile::open(&directory.sequence()).map_err(failed(directory.sequence()))?;
+    let (log, commits) =
+        CommitLog::open(&directory.commits()).map_err(failed(directory.commits()))?;
     let export = export::read_file(&directory.export()).unwrap_or_else(|err| {
         error!(error = berth_types::chain(&err), "the export cannot be read");
         None
     });
-    let (found, opened) = find(directory)?;
-    let verdict = judge(&found, recorded, export.as_ref().map(|export| export.sequence));
-
     let exported = export.as_ref().map_or(0, |export| export.sequence);
     let export_is_whole = export.as_ref().is_none_or(|export| export.whole);
     if !export_is_whole {
         error!("the export is damaged");
     }
+    let spare = replay::spare(export, &commits);
+    let (found, opened) = find(directory, &commits)?;
+    let verdict = judge(&found, recorded, spare.as_ref().map(|spare| spare.sequence));
+
+    let logged = commits.last().map_or(0, |commit| commit.sequence);
     let newest = match recorded {
-        Recorded::At(sequence) => sequence.max(exported),
-        Recorded::Missing | Recorded::Damaged => exported,
+        Recorded::At(sequence) => sequence.max(exported).max(logged),
+        Recorded::Missing | Recorded::Damaged => exported.max(logged),
     };
+    let files = (log, sequence);
     let (mut ledger, rows, imported, doubt) = match (verdict, opened) {
-        (Verdict::Keep, Some((database, state, rows))) => {
-            (Ledger::new(database, sequence, state), rows, false, None)
+        (Verdict::Keep, Some(opened)) => {
+            let (database, Contents { state, rows, .. }) = opened.catch_up()?;
+            (Ledger::new(database, files, state.sequence, state), rows, false, None)
         }
-        (Verdict::KeepInDoubt(doubt), Some((database, mut state, rows))) => {
-            state.sequence = state.sequence.max(newest);
+        (Verdict::KeepInDoubt(doubt), Some(opened)) => {
+            let (database, Contents { mut state, rows, .. }) = opened.catch_up()?;
+            let holds = state.sequence;
+            state.sequence = holds.max(newest);
             state.digest = Digest::of(&rows);
-            (Ledger::new(database, sequence, state), rows, false, Some(doubt))
+            (Ledger::new(database, files, holds, state), rows, false, Some(doubt))
         }
         (Verdict::Rebuild(doubt), opened) => {
             drop(opened);
             let database = replace(directory, newest)?;
-            let export = export.expect("the verdict needs an export");
-            let state = State { sequence: newest, doubtful: export.doubtful, ..State::default() };
-            let note = if export.whole { "" } else { "; the export is damaged too" };
-            let ledger = Ledger::new(database, sequence, state);
-            (ledger, export.rows, true, Some(format!("{doubt}{note}")))
+            let spare = spare.expect("the verdict needs one");
+            let state = State { sequence: newest, doubtful: spare.doubtful, ..State::default() };
+            let note = if spare.whole { "" } else { "; the export is damaged too" };
+            let ledger = Ledger::new(database, files, 0, state);
+            (ledger, spare.rows, true, Some(format!("{doubt}{note}")))
         }
         (Verdict::StartEmpty(doubt), opened) => {
             drop(opened);
             let database = replace(directory, newest)?;
             let state = State { sequence: newest, ..State::default() };
-            (Ledger::new(database, sequence, state), Rows::new(), true, Some(doubt))
+            (Ledger::new(database, files, 0, state), Rows::new(), true, Some(doubt))
         }
         (Verdict::Keep | Verdict::KeepInDoubt(_), None) => {
             unreachable!("what is kept was opened")
@@ -105,80 +115,76 @@ pub(crate) fn recover(
             writes.entry(place).or_insert(Some(bytes));
         }
     }
-    let fresh = ledger.state.sequence == 0;
+    let mut changed = !writes.is_empty() || ledger.state.sequence == 0;
     if let Some(doubt) = doubt {
         error!(doubt, "the database is not what was acknowledged");
         ledger.state.doubtful = Some(match ledger.state.doubtful.take() {
             Some(earlier) if earlier != doubt => format!("{earlier}; {doubt}"),
             Some(_) | None => doubt,
         });
-    } else if writes.is_empty() && !fresh {
-        // A crash may have come between the database and the sequence file.
-        let sequence = ledger.state.sequence;
-        ledger
-            .sequence
-            .write(sequence)
-            .map_err(|source| RecoverError::io(directory.sequence(), source))?;
-        return Ok(Recovered {
-            // A damaged one is written anew.
-            exported: exported == sequence && export_is_whole,
-            loaded: Loaded { doubtful: ledger.state.doubtful.clone(), ..contents.loaded },
-            remains: contents.remains,
-            ledger,
-        });
+        changed = true;
     }
     for aside in &contents.loaded.set_aside {
         warn!(tree = aside.tree, key = aside.key, problem = aside.problem, "set aside a row");
     }
-    crash_point!("store::before_repair");
-    ledger.commit(writes, boot_id).map_err(|err| match err {
-        CommitError::Write(ref write) if is_no_space(write) => RecoverError::NoSpace,
-        CommitError::Read(_)
-        | CommitError::State(_)
-        | CommitError::Write(_)
-        | CommitError::Sequence(_) => RecoverError::Commit(berth_types::chain(&err)),
-    })?;
+    if changed {
+        crash_point!("store::before_repair");
+        ledger.commit(writes, boot_id).map_err(RecoverError::from_commit)?;
+    }
+    // A crash may have come before the sequence file's turn.
+    ledger.checkpoint().map_err(RecoverError::from_commit)?;
     Ok(Recovered {
-        exported: false,
+        // A damaged one is written anew.
+        exported: !changed && exported == ledger.state.sequence && export_is_whole,
         loaded: Loaded { doubtful: ledger.state.doubtful.clone(), ..contents.loaded },
         remains: contents.remains,
         ledger,
     })
 }
 
-type Opened = (Database, State, Rows);
+struct Opened {
+    database: Database,
+    contents: Contents,
+}
 
-fn find(directory: &Directory) -> Result<(Found, Option<Opened>), RecoverError> {
+impl Opened {
+    /// The database on disk as its contents say: what the log had beyond it is done again.
+    fn catch_up(self) -> Result<(Database, Contents), RecoverError> {
+        let Self { database, contents } = self;
+        if !contents.replayed.is_empty() {
+            if contents.mended {
+                warn!("the database was damaged; the commit log mended it");
+            }
+            let failed = |err| RecoverError::from_commit(CommitError::Write(err));
+            database.apply(&contents.replayed).map_err(failed)?;
+            crash_point!("store::after_replay");
+            database.sync().map_err(failed)?;
+        }
+        Ok((database, contents))
+    }
+}
+
+fn find(
+    directory: &Directory,
+    commits: &[Commit],
+) -> Result<(Found, Option<Opened>), RecoverError> {
     let read = Database::open(&directory.database())
         .and_then(|database| database.rows().map(|rows| (database, rows)));
-    let (database, mut rows) = match read {
+    let (database, rows) = match read {
         Ok(read) => read,
         Err(OpenDatabaseError::Damaged(problem)) => return Ok((Found::Damaged(problem), None)),
         Err(err) => return Err(RecoverError::from_open(err)),
     };
-    let state = rows.remove(&(Tree::Meta, State::KEY.into()));
-    rows.retain(|(tree, _), _| *tree != Tree::Meta);
-    let Some(state) = state else {
-        return Ok(if rows.is_empty() {
-            (Found::Empty, Some((database, State::default(), rows)))
-        } else {
-            (Found::Damaged("the state row is missing".to_owned()), None)
-        });
-    };
-    let state = match row::decode::<State>(&state) {
-        Ok(state) => state,
-        Err(RowError::UnknownVersion(found)) => {
+    let contents = match Contents::of(rows, commits) {
+        Ok(contents) => contents,
+        Err(StateError::NewerSchema(found)) => {
             return Err(RecoverError::NewerSchema { found, known: State::SCHEMA });
         }
-        Err(err) => return Ok((Found::Damaged(format!("the state row: {err}")), None)),
+        Err(err @ (StateError::Missing | StateError::Unreadable(_))) => {
+            return Ok((Found::Damaged(err.to_string()), None));
+        }
     };
-    if state.schema > State::SCHEMA {
-        let (found, known) = (state.schema, State::SCHEMA);
-        return Err(RecoverError::NewerSchema { found, known });
-    }
-    let whole = Digest::of(&rows) == state.digest;
-    let found = Found::Holds { sequence: state.sequence, whole };
-    Ok((found, Some((database, state, rows))))
+    Ok((contents.found(), Some(Opened { database, contents })))
 }
 
 /// A new database in place of the old one, which is moved aside.
@@ -193,10 +199,10 @@ fn replace(directory: &Directory, newest: u64) -> Result<Database, RecoverError>
 
 fn is_no_space(err: &WriteError) -> bool {
     match err {
-        WriteError::Transaction(sled::Error::Io(err))
+        WriteError::Row(sled::Error::Io(err))
         | WriteError::Flush(sled::Error::Io(err))
         | WriteError::Sync(err) => err.kind() == io::ErrorKind::StorageFull,
-        WriteError::Transaction(_) | WriteError::Flush(_) => false,
+        WriteError::Row(_) | WriteError::Flush(_) => false,
     }
 }
 
@@ -206,6 +212,19 @@ impl RecoverError {
             Self::NoSpace
         } else {
             Self::Io { path, source }
+        }
+    }
+
+    fn from_commit(err: CommitError) -> Self {
+        match err {
+            CommitError::Write(ref write) if is_no_space(write) => Self::NoSpace,
+            CommitError::Log(ref err) if err.kind() == io::ErrorKind::StorageFull => Self::NoSpace,
+            CommitError::Read(_)
+            | CommitError::State(_)
+            | CommitError::Record(_)
+            | CommitError::Log(_)
+            | CommitError::Write(_)
+            | CommitError::Sequence(_) => Self::Commit(berth_types::chain(&err)),
         }
     }
 

@@ -14,8 +14,8 @@ const MARK: &[u8; 4] = b"BSQ1";
 /// The slots stand in sectors of their own, so that a torn write spoils one only.
 const SECTOR: u64 = 512;
 
-/// Number of the last commit that may have been acknowledged, beside the database: what the
-/// database is compared with when it is opened.
+/// Number of a commit that was on disk, and of nearly the last: what database and commit log are
+/// compared with when they are opened.
 ///
 /// Commits take turns at two slots, so the one before is still there while a slot is written.
 #[derive(Debug)]
@@ -59,14 +59,17 @@ impl SequenceFile {
         Ok((Self { file }, recorded))
     }
 
-    /// On disk when it returns.
+    /// Not on disk before [`sync`](Self::sync), though a process that is killed has written it.
     pub(crate) fn write(&self, sequence: u64) -> io::Result<()> {
         let mut slot = [0; SLOT];
         slot[..4].copy_from_slice(MARK);
         slot[4..12].copy_from_slice(&sequence.to_be_bytes());
         let checksum = crc32fast::hash(&slot[..12]);
         slot[12..].copy_from_slice(&checksum.to_be_bytes());
-        self.file.write_all_at(&slot, sequence % 2 * SECTOR)?;
+        self.file.write_all_at(&slot, sequence % 2 * SECTOR)
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 }

@@ -26,16 +26,8 @@ pub struct SledStore {
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    Commit { changes: Vec<Change>, when: When, answer: Answer },
+    Commit { changes: Vec<Change>, answer: Answer },
     SettleDoubt { answer: Answer },
-}
-
-/// When a commit is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    OnDisk,
-    /// It may be lost in a crash.
-    Applied,
 }
 
 pub(crate) type Answer = oneshot::Sender<Result<(), StoreError>>;
@@ -146,11 +138,7 @@ impl Store for SledStore {
     }
 
     async fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        self.ask(|answer| Request::Commit { changes, when: When::OnDisk, answer }).await
-    }
-
-    async fn note(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        self.ask(|answer| Request::Commit { changes, when: When::Applied, answer }).await
+        self.ask(|answer| Request::Commit { changes, answer }).await
     }
 }
 

@@ -25,7 +25,8 @@ pub(crate) enum Verdict {
 }
 
 /// Compares the database with what was acknowledged, and picks the newest state there is.
-/// `exported` is the sequence of the export, if there is one that can be read.
+/// `exported` is the commit up to which export and commit log lead without the database, if they
+/// do.
 pub(crate) fn judge(found: &Found, recorded: Recorded, exported: Option<u64>) -> Verdict {
     let acknowledged = match recorded {
         Recorded::At(sequence) => sequence,
@@ -74,11 +75,11 @@ fn judge_sequence(sequence: u64, recorded: Recorded, exported: u64) -> Verdict {
 fn replace(problem: &str, acknowledged: u64, exported: Option<u64>) -> Verdict {
     match exported {
         Some(sequence) if sequence < acknowledged => Verdict::Rebuild(format!(
-            "{problem}; rebuilt from the export of commit {sequence}, {} commits are lost",
+            "{problem}; rebuilt from the export as of commit {sequence}, {} commits are lost",
             acknowledged - sequence
         )),
         Some(sequence) => {
-            Verdict::Rebuild(format!("{problem}; rebuilt from the export of commit {sequence}"))
+            Verdict::Rebuild(format!("{problem}; rebuilt from the export as of commit {sequence}"))
         }
         None => Verdict::StartEmpty(format!("{problem}; there is no export: started empty")),
     }
@@ -97,7 +98,7 @@ mod tests {
         for (found, recorded, exported) in [
             (Found::Empty, Recorded::Missing, None),
             (holds(7), Recorded::At(7), Some(7)),
-            // A crash between the database's sync and the sequence file: not an alarm.
+            // A crash between the log's sync and the sequence file: not an alarm.
             (holds(8), Recorded::At(7), Some(5)),
             (holds(1), Recorded::Missing, None),
         ] {

@@ -14,16 +14,16 @@ use crate::{
     lock::Lock,
     recover::Recovered,
     row::Record,
-    store::{Answer, Request, Shared, When, lock},
+    store::{Answer, Request, Shared, lock},
     tree::{Tree, Writes},
 };
 
 /// Requests that share one commit at most, so that the first of them does not wait for ever.
 const LARGEST_BATCH: usize = 512;
 
-/// A note is on disk after this, if no commit takes it along before. A node that starts pods has
-/// a commit every few milliseconds, and a sync of its own for each note would hold those up.
-const NOTE_PAUSE: Duration = Duration::from_millis(50);
+/// The database is brought to the disk this long after the first commit that it does not have
+/// there: seldom enough to cost nothing, often enough that the log stays short.
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Expired rows that one commit takes along.
 const LARGEST_PURGE: usize = 256;
@@ -36,8 +36,8 @@ pub(crate) struct Worker {
     expiries: Expiries,
     ballast: Ballast,
     exporter: Exporter,
-    /// When what was only noted is to be on disk.
-    noted: Option<Instant>,
+    /// When the database is to be brought to the disk.
+    checkpoint: Option<Instant>,
     options: Options,
     database_path: PathBuf,
     /// Let go last.
@@ -86,7 +86,7 @@ impl Worker {
             expiries,
             ballast,
             exporter,
-            noted: None,
+            checkpoint: None,
             options,
             database_path,
             _lock: lock,
@@ -113,6 +113,7 @@ impl Worker {
         if shared.is_broken() {
             shared.stop_reading();
         } else {
+            self.checkpoint(shared);
             self.exporter.finish(&self.ledger, shared);
         }
     }
@@ -121,14 +122,13 @@ impl Worker {
         while !shared.is_broken() {
             let now = Instant::now();
             let is_due = |due: Instant| due <= now;
-            let export = self.exporter.due().is_some_and(is_due);
-            if export || self.noted.is_some_and(is_due) {
-                self.catch_up(shared);
+            if self.checkpoint.is_some_and(is_due) {
+                self.checkpoint(shared);
             }
-            if export && !shared.is_broken() {
+            if self.exporter.due().is_some_and(is_due) {
                 self.exporter.begin(&self.ledger, shared);
             }
-            let due = self.exporter.due().into_iter().chain(self.noted).min();
+            let due = self.exporter.due().into_iter().chain(self.checkpoint).min();
             let first = match due {
                 Some(due) => match tokio::time::timeout_at(due, requests.recv()).await {
                     Ok(first) => first,
@@ -136,10 +136,7 @@ impl Worker {
                 },
                 None => requests.recv().await,
             };
-            let Some(first) = first else {
-                self.catch_up(shared);
-                return;
-            };
+            let Some(first) = first else { return };
             let mut batch = vec![first];
             while batch.len() < LARGEST_BATCH {
                 let Ok(request) = requests.try_recv() else { break };
@@ -153,73 +150,46 @@ impl Worker {
         let (mut units, mut answers, mut settle) = (Vec::new(), Vec::new(), false);
         for request in batch {
             match request {
-                Request::Commit { changes, when, answer } => {
+                Request::Commit { changes, answer } => {
                     units.push(changes);
-                    answers.push((when, answer));
+                    answers.push(answer);
                 }
                 Request::SettleDoubt { answer } => {
                     settle = true;
                     units.push(Vec::new());
-                    answers.push((When::OnDisk, answer));
+                    answers.push(answer);
                 }
             }
         }
-        let refuse = |answers: Vec<(When, Answer)>, err: FailedBatch| {
-            let broken = shared.broke(err);
-            answers.into_iter().for_each(|(_, answer)| tell(answer, Err(broken.clone())));
-        };
-        let outcomes = match self.apply(&units, settle) {
-            Ok(outcomes) => outcomes,
-            Err(err) => return refuse(answers, err),
-        };
-        let mut waiting = Vec::new();
-        for ((when, answer), outcome) in answers.into_iter().zip(outcomes) {
-            match when {
-                When::Applied => tell(answer, outcome),
-                When::OnDisk => waiting.push(((when, answer), outcome)),
-            }
-        }
-        // Also where nothing of it differs: what it relies on may be a note that is not there yet.
-        let took = if waiting.is_empty() || !self.ledger.behind {
-            None
-        } else {
-            match self.ledger.sync() {
-                Ok(took) => {
-                    self.noted = None;
-                    Some(took)
+        match self.write(&units, settle) {
+            Ok((outcomes, took)) => {
+                if self.ledger.behind {
+                    self.checkpoint.get_or_insert_with(|| Instant::now() + CHECKPOINT_PAUSE);
                 }
-                Err(err) => {
-                    let answers = waiting.into_iter().map(|(answer, _)| answer).collect();
-                    return refuse(answers, err.into());
-                }
+                Self::count(units.len(), took, shared);
+                answers
+                    .into_iter()
+                    .zip(outcomes)
+                    .for_each(|(answer, outcome)| tell(answer, outcome));
             }
-        };
-        if self.ledger.behind {
-            self.noted.get_or_insert_with(|| Instant::now() + NOTE_PAUSE);
-        }
-        Self::count(units.len(), took, shared);
-        for ((_, answer), outcome) in waiting {
-            tell(answer, outcome);
+            Err(err) => {
+                let broken = shared.broke(err);
+                answers.into_iter().for_each(|answer| tell(answer, Err(broken.clone())));
+            }
         }
     }
 
-    /// Brings what was only noted to the disk.
-    fn catch_up(&mut self, shared: &Shared) {
-        self.noted = None;
-        if !self.ledger.behind {
-            return;
-        }
-        match self.ledger.sync() {
-            Ok(took) => Self::count(0, Some(took), shared),
-            Err(err) => _ = shared.broke(FailedBatch::from(err)),
+    fn checkpoint(&mut self, shared: &Shared) {
+        self.checkpoint = None;
+        if self.ledger.behind
+            && let Err(err) = self.ledger.checkpoint()
+        {
+            shared.broke(FailedBatch::from(err));
         }
     }
 
-    fn apply(
-        &mut self,
-        units: &[Vec<Change>],
-        settle: bool,
-    ) -> Result<Vec<Result<(), StoreError>>, FailedBatch> {
+    /// What to answer, once it is true. And how long the disk took, where something was written.
+    fn write(&mut self, units: &[Vec<Change>], settle: bool) -> Result<Written, FailedBatch> {
         let reserve = self.options.reserve;
         let free = self.ballast.balance(reserve).map_err(FailedBatch::Space)?;
         let space = Space { free, needed: reserve.saturating_add(self.ballast.owed()) };
@@ -228,16 +198,17 @@ impl Worker {
         let Plan { mut writes, outcomes } =
             batch::plan(units, space, &self.remains, get).map_err(FailedBatch::Read)?;
         let settle = settle && self.ledger.state.doubtful.take().is_some();
-        if !writes.is_empty() || settle {
-            let now = self.options.clock.now();
-            for name in self.expiries.due(now, LARGEST_PURGE) {
-                writes.entry(name).or_insert(None);
-            }
-            self.ledger.apply(writes.clone(), Some(self.options.clock.boot_id()))?;
-            self.note_deadlines(&writes);
-            self.exporter.want();
+        if writes.is_empty() && !settle {
+            return Ok((outcomes, None));
         }
-        Ok(outcomes)
+        let now = self.options.clock.now();
+        for name in self.expiries.due(now, LARGEST_PURGE) {
+            writes.entry(name).or_insert(None);
+        }
+        let took = self.ledger.commit(writes.clone(), Some(self.options.clock.boot_id()))?;
+        self.note_deadlines(&writes);
+        self.exporter.want();
+        Ok((outcomes, Some(took)))
     }
 
     fn note_deadlines(&mut self, writes: &Writes) {
@@ -258,6 +229,8 @@ impl Worker {
         }
     }
 }
+
+type Written = (Vec<Result<(), StoreError>>, Option<Duration>);
 
 /// The caller may have gone away.
 fn tell(answer: Answer, outcome: Result<(), StoreError>) {

@@ -286,8 +286,9 @@ async fn a_poison_row_is_set_aside_its_address_is_kept_and_its_delete_frees_it()
     let (store, _) = open(directory.path()).unwrap();
     store.commit([allocate(1, 1), allocate(2, 1)].concat()).await.unwrap();
     store.close().await;
-    // Without the export the rows must do, though they do not add up any more.
+    // Without export and commit log the rows must do, though they do not add up any more.
     std::fs::remove_file(directory.path().join("export.json")).unwrap();
+    std::fs::remove_file(directory.path().join("commits")).unwrap();
     tamper(directory.path(), |db| {
         let tree = db.open_tree("attachments").unwrap();
         tree.insert("net/c1/eth0", "poison").unwrap();
@@ -314,6 +315,46 @@ async fn a_poison_row_is_set_aside_its_address_is_kept_and_its_delete_frees_it()
     store.close().await;
     let (_store, loaded) = open(directory.path()).unwrap();
     assert_eq!(loaded.set_aside, []);
+}
+
+#[tokio::test]
+async fn a_row_that_was_changed_behind_the_last_commits_is_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    store.commit([allocate(1, 1), allocate(2, 1)].concat()).await.unwrap();
+    store.close().await;
+    std::fs::remove_file(directory.path().join("export.json")).unwrap();
+    tamper(directory.path(), |db| {
+        let tree = db.open_tree("attachments").unwrap();
+        tree.insert("net/c1/eth0", "poison").unwrap();
+        tree.remove("net/c2/eth0").unwrap();
+    });
+    let (_store, loaded) = open(directory.path()).unwrap();
+    assert_eq!(marks(&loaded.attachments), [(1, 1), (2, 1)].into());
+    assert_eq!((loaded.set_aside, loaded.doubtful), (vec![], None));
+}
+
+#[tokio::test]
+async fn more_commits_than_the_log_has_room_for_are_all_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    for mark in 1..700 {
+        store.commit(allocate(u16::try_from(mark % 5).unwrap(), mark)).await.unwrap();
+        if mark % 90 == 0 {
+            // What kill -9 would leave.
+            let killed = tempfile::tempdir().unwrap();
+            berth_testkit::run(&format!(
+                "cp -r {}/. {}",
+                directory.path().display(),
+                killed.path().display()
+            ));
+            let (_store, loaded) = open(killed.path()).unwrap();
+            let marks = marks(&loaded.attachments);
+            assert_eq!(marks.values().max(), Some(&mark));
+            assert_eq!((marks.len(), loaded.doubtful), (5, None));
+        }
+    }
+    assert_eq!(std::fs::metadata(directory.path().join("commits")).unwrap().len(), 1 << 20);
 }
 
 #[tokio::test]

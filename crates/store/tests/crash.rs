@@ -43,11 +43,14 @@ fn a_crash_at_any_step_of_a_commit_loses_nothing() {
     let built = fail::has_failpoints();
     assert!(built, "fail points are needed: run with --all-features");
     let points = [
-        "store::before_transaction",
-        "store::after_transaction",
+        "store::before_log",
+        "store::after_log",
+        "store::after_log_sync",
+        "store::after_apply",
+        "store::after_sequence",
         "store::after_flush",
         "store::after_sync",
-        "store::after_sequence",
+        "store::after_checkpoint",
         "store::before_export",
     ];
     for point in points {

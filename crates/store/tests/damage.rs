@@ -170,6 +170,8 @@ async fn a_lost_or_older_database_is_noticed_by_its_sequence() {
     let open_with = |database: Option<&Path>, export: bool| -> (Loaded, usize) {
         let directory = tempfile::tempdir().unwrap();
         copy(original.path(), directory.path());
+        // It would lead from the older one to the last commit.
+        fs::remove_file(directory.path().join("commits")).unwrap();
         fs::remove_dir_all(directory.path().join("db")).unwrap();
         if let Some(database) = database {
             copy(database, &directory.path().join("db"));
@@ -196,6 +198,68 @@ async fn a_lost_or_older_database_is_noticed_by_its_sequence() {
     assert_eq!((marks(&loaded.attachments), aside), (both, 1));
     let (loaded, aside) = open_with(None, false);
     assert_eq!((marks(&loaded.attachments), aside), (BTreeMap::new(), 1));
+}
+
+#[tokio::test]
+async fn what_the_database_lost_of_the_last_moments_the_commit_log_gives_back() {
+    let original = tempfile::tempdir().unwrap();
+    let (store, _) = open(original.path()).unwrap();
+    store.commit(allocate(1, 1)).await.unwrap();
+    store.commit(allocate(2, 1)).await.unwrap();
+    store.close().await;
+    let older = tempfile::tempdir().unwrap();
+    copy(&original.path().join("db"), older.path());
+    let (store, _) = open(original.path()).unwrap();
+    for mark in 2..50 {
+        store.commit(allocate(1, mark)).await.unwrap();
+    }
+    store.commit(release(2)).await.unwrap();
+    store.close().await;
+    for export in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        copy(original.path(), directory.path());
+        fs::remove_dir_all(directory.path().join("db")).unwrap();
+        copy(older.path(), &directory.path().join("db"));
+        if !export {
+            fs::remove_file(directory.path().join("export.json")).unwrap();
+        }
+        assert_eq!(offline::check(directory.path()).unwrap().problems, [""; 0]);
+        for _ in 0..2 {
+            let (_store, loaded) = open(directory.path()).unwrap();
+            assert_eq!(marks(&loaded.attachments), [(1, 49)].into());
+            assert_eq!(loaded.doubtful, None);
+        }
+        assert_eq!(moved_aside(directory.path()), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_record_of_the_commit_log_is_missed_where_the_database_needs_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    for mark in 1..5 {
+        store.commit(allocate(1, mark)).await.unwrap();
+    }
+    // As after kill -9: the commits are in the log only.
+    let killed = tempfile::tempdir().unwrap();
+    copy(directory.path(), killed.path());
+    let (_, loaded) = open_copy(killed.path(), |_| ());
+    assert_eq!((marks(&loaded.attachments), loaded.doubtful), ([(1, 4)].into(), None));
+    for (record, reached) in [(3, 3), (2, 2), (1, 1)] {
+        let (_, loaded) =
+            open_copy(killed.path(), |copy| flip(&copy.join("commits"), record * 32768 + 900));
+        assert_eq!(marks(&loaded.attachments), [(1, reached)].into());
+        assert!(loaded.doubtful.unwrap().contains("is at commit"), "record {record}");
+    }
+}
+
+/// The store on a copy of `directory` that `change` was done to.
+fn open_copy(directory: &Path, change: impl FnOnce(&Path)) -> (berth_store::SledStore, Loaded) {
+    let base = tempfile::tempdir().unwrap();
+    copy(directory, base.path());
+    let _ = fs::remove_file(base.path().join("export.json"));
+    change(base.path());
+    open(base.path()).unwrap()
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use Story::{
     Add, AddInNewNamespace, Collect, Delete, DeleteOfUnknown, DeleteWhileAway, LateCommit, Orphan,
-    Reboot, Rebuild, Spool, Start, TakeOver, Unfinished,
+    Reboot, Rebuild, Replay, Spool, Start, TakeOver, Unfinished,
 };
 
 /// What happens around the crash. The letter C is the container that it happens to.
@@ -33,6 +33,8 @@ pub(crate) enum Story {
     Reboot,
     /// The daemon starts and finds its database damaged.
     Rebuild,
+    /// The daemon starts after a kill -9, with commits that are in the log only.
+    Replay,
 }
 
 /// How the runtime goes on when its call failed.
@@ -114,24 +116,39 @@ pub(crate) const CASES: &[Case] = &[
     case("daemon::spool::released", Spool),
     case("store::moved_aside", Rebuild),
     case("store::before_repair", Rebuild),
-    case("store::after_transaction", Rebuild),
+    case("store::after_log", Rebuild),
+    case("store::after_apply", Rebuild),
     case("store::after_sync", Rebuild),
+    case("store::after_checkpoint", Rebuild),
+    case("store::after_replay", Replay),
+    case("store::after_flush", Replay),
+    case("store::after_sync", Replay),
     // While it writes: the first commit of an ADD, the second, that of a DEL, and the reaper's.
-    case("store::before_transaction", Add),
-    case("store::after_transaction", Add),
-    later("store::after_transaction", Add),
-    case("store::after_flush", Add),
-    later("store::after_flush", Add),
-    case("store::after_sync", Add),
+    case("store::before_log", Add),
+    later("store::before_log", Add),
+    case("store::after_log", Add),
+    later("store::after_log", Add),
+    case("store::after_log_sync", Add),
+    later("store::after_log_sync", Add),
+    case("store::after_apply", Add),
+    later("store::after_apply", Add),
     case("store::after_sequence", Add),
     later("store::after_sequence", Add),
-    case("store::before_transaction", Delete),
-    case("store::after_transaction", Delete),
-    later("store::after_transaction", Delete),
-    case("store::after_flush", Delete),
-    case("store::after_sync", Delete),
+    case("store::before_log", Delete),
+    later("store::before_log", Delete),
+    case("store::after_log", Delete),
+    later("store::after_log", Delete),
+    case("store::after_log_sync", Delete),
+    case("store::after_apply", Delete),
+    later("store::after_apply", Delete),
     case("store::after_sequence", Delete),
-    later("store::after_sequence", Delete),
+    // A moment later, when it brings the database to the disk. It does so once as it starts.
+    later("store::after_flush", Add),
+    later("store::after_sync", Add),
+    later("store::after_checkpoint", Add),
+    later("store::after_flush", Delete),
+    later("store::after_sync", Delete),
+    later("store::after_checkpoint", Delete),
     case("store::before_export", Add),
     case("store::before_export", Delete),
     case("store::after_export", Delete),

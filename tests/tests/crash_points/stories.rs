@@ -113,6 +113,12 @@ pub(crate) fn play(scene: &mut Scene<'_>, case: Case) -> End {
             scene.start_and_die(case);
             (pod, Told::Held(address))
         }
+        Story::Replay => {
+            let address = v4(&add(&pod).run());
+            scene.node.kill();
+            scene.start_and_die(case);
+            (pod, Told::Held(address))
+        }
     };
     End { pod, told, predecessor }
 }

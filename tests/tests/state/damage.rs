@@ -100,7 +100,9 @@ fn damage_to_any_one_file_of_the_state_is_noticed_and_costs_no_live_pod_its_addr
         berth_testkit::run(&format!("cp -a --sparse=always {STATE} {}", whole.display()));
         let all = files(Path::new(STATE));
         let named = |part: &str| all.iter().any(|path| path.to_string_lossy().contains(part));
-        for part in ["db/db", "db/conf", "db/snap.", "sequence", "export.json", "spool/"] {
+        let parts =
+            ["commits", "db/db", "db/conf", "db/snap.", "sequence", "export.json", "spool/"];
+        for part in parts {
             assert!(named(part), "{part} is not there: {all:?}");
         }
         for path in &all {

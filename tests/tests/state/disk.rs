@@ -26,7 +26,7 @@ impl Fault {
     fn at(node: &mut Node, calls: &str, error: &str, number: u32) -> Self {
         let pid = node.daemon().pid();
         let output = node.directory().join("strace");
-        let files = ["db/db", "sequence", "export.json"];
+        let files = ["commits", "db/db", "sequence", "export.json"];
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-e", &format!("trace={calls}")]);
         strace.args(["-e", &format!("inject={calls}:error={error}:when={number}+")]);
@@ -68,8 +68,8 @@ fn at_every(calls: &'static str, error: &'static str) {
             let fault = Fault::at(node, calls, error, number);
             let added = node.add(&pod);
             let deleted = node.del(&pod);
-            // The export is written up to a second later.
-            thread::sleep(Duration::from_millis(200));
+            // The database and the export are written a second later.
+            thread::sleep(Duration::from_millis(1300));
             let hit = fault.end();
             failed += u32::from(hit);
             // As systemd does; where the daemon has not ended, all is as before.

@@ -1,0 +1,117 @@
+//! What the commit log adds to a database or an export that is behind it.
+
+use crate::{
+    commits::Commit,
+    digest::Digest,
+    export::Export,
+    row::{self, RowError, State},
+    tree::{Place, Rows, Tree, Writes},
+    verdict::Found,
+};
+
+/// What the commits do to a state of commit `sequence`, or to one that may have part of the commits
+/// after that: all of it may be done again, for each row ends as the last commit wrote it. `None`
+/// where they do not lead on from it.
+pub(crate) fn replay(commits: &[Commit], sequence: u64) -> Option<Writes> {
+    let (first, last) = (commits.first()?, commits.last()?);
+    if sequence < first.previous || sequence > last.sequence {
+        return None;
+    }
+    let mut sum = Writes::new();
+    for commit in commits {
+        sum.extend(commit.writes.clone());
+    }
+    Some(sum)
+}
+
+fn redo(rows: &mut Rows, writes: &Writes) {
+    for (place, value) in writes {
+        match value {
+            Some(value) => _ = rows.insert(place.clone(), value.clone()),
+            None => _ = rows.remove(place),
+        }
+    }
+}
+
+/// What a database holds once its log is done again.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) state: State,
+    /// All but `meta`.
+    pub(crate) rows: Rows,
+    /// What of it the database does not have.
+    pub(crate) replayed: Writes,
+    /// The database said that it has all of it, and had something else.
+    pub(crate) mended: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error("the state row is missing")]
+    Missing,
+    #[error("the state row: {0}")]
+    Unreadable(#[source] RowError),
+    #[error("the state row: schema {0} is newer than this program")]
+    NewerSchema(u32),
+}
+
+impl Contents {
+    pub(crate) fn of(mut rows: Rows, commits: &[Commit]) -> Result<Self, StateError> {
+        let before = state(&rows)?.map_or(0, |state| state.sequence);
+        let mut replayed = replay(commits, before).unwrap_or_default();
+        replayed.retain(|place, value| rows.get(place) != value.as_ref());
+        let is_last = commits.last().is_some_and(|commit| commit.sequence == before);
+        let mended = is_last && !replayed.is_empty();
+        redo(&mut rows, &replayed);
+        let state = state(&rows)?;
+        rows.retain(|(tree, _), _| *tree != Tree::Meta);
+        let state = match state {
+            Some(state) => state,
+            None if rows.is_empty() => State::default(),
+            None => return Err(StateError::Missing),
+        };
+        Ok(Self { state, rows, replayed, mended })
+    }
+
+    pub(crate) fn found(&self) -> Found {
+        if self.rows.is_empty() && self.state == State::default() {
+            return Found::Empty;
+        }
+        let whole = Digest::of(&self.rows) == self.state.digest;
+        Found::Holds { sequence: self.state.sequence, whole }
+    }
+}
+
+fn state_place() -> Place {
+    (Tree::Meta, State::KEY.into())
+}
+
+fn state(rows: &Rows) -> Result<Option<State>, StateError> {
+    let Some(bytes) = rows.get(&state_place()) else { return Ok(None) };
+    match row::decode::<State>(bytes) {
+        Ok(state) if state.schema > State::SCHEMA => Err(StateError::NewerSchema(state.schema)),
+        Ok(state) => Ok(Some(state)),
+        Err(RowError::UnknownVersion(version)) => Err(StateError::NewerSchema(version)),
+        Err(err) => Err(StateError::Unreadable(err)),
+    }
+}
+
+/// The newest state that can be had without the database: the export with the log's commits after
+/// it. A log that begins with the first commit needs no export.
+pub(crate) fn spare(export: Option<Export>, commits: &[Commit]) -> Option<Export> {
+    let empty = || Export { sequence: 0, doubtful: None, rows: Rows::new(), whole: true };
+    let mut spare = export.clone().unwrap_or_else(empty);
+    let Some(writes) = spare.whole.then(|| replay(commits, spare.sequence)).flatten() else {
+        return export;
+    };
+    redo(&mut spare.rows, &writes);
+    let Ok(Some(state)) = state(&spare.rows) else { return export };
+    spare.rows.remove(&state_place());
+    if Digest::of(&spare.rows) != state.digest {
+        return export;
+    }
+    Some(Export { sequence: state.sequence, doubtful: state.doubtful, ..spare })
+}
+
+#[cfg(test)]
+mod tests;
