@@ -5,10 +5,10 @@ use std::time::Duration;
 pub struct Statistics {
     /// Calls of `commit` that came through, those that changed nothing among them.
     pub requests: u64,
-    /// Batches that were written: each is one transaction and shares its syncs.
+    /// Batches that were written: each is one record of the commit log and shares its sync.
     pub commits: u64,
     pub largest_batch: usize,
-    /// Time that sled's flush and the sync of its log took, over all commits, and at most.
+    /// Time that the disk took for the commit log, over all commits, and at most.
     pub flush_total: Duration,
     pub flush_longest: Duration,
     pub exports: u64,
