@@ -1,6 +1,6 @@
 //! The boot-time clock, and when this process began on it.
 
-use std::{fs, io};
+use std::{fs, io, io::Read};
 
 use berth_types::{BootId, BootTime, ProcessStart};
 use nix::{
@@ -22,14 +22,21 @@ pub(crate) fn now() -> BootTime {
 /// where that is earlier, since the kernel's counts in whole ticks.
 pub(crate) fn process_start(in_main: BootTime) -> Result<ProcessStart, CniError> {
     let io = |source| CniError::Io { what: "cannot read /proc of this process", source };
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(io)?;
+    let boot_id = read_short("/proc/sys/kernel/random/boot_id").map_err(io)?;
     let boot_id: BootId = boot_id.trim_end().parse().map_err(|err| io(io::Error::other(err)))?;
-    let stat = fs::read_to_string("/proc/self/stat").map_err(io)?;
+    let stat = read_short("/proc/self/stat").map_err(io)?;
     let ticks_per_second =
         sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
     let began = began(&stat, ticks_per_second.unwrap_or(100))
         .ok_or_else(|| io(io::Error::other("/proc/self/stat has no start time")))?;
     Ok(ProcessStart { boot_id, at: began.min(in_main) })
+}
+
+/// A file of /proc that is one line: it comes whole with the first read.
+fn read_short(path: &str) -> io::Result<String> {
+    let mut line = [0; 1024];
+    let length = fs::File::open(path)?.read(&mut line)?;
+    str::from_utf8(&line[..length]).map(str::to_owned).map_err(io::Error::other)
 }
 
 /// Field 22 of proc_pid_stat(5), rounded up to the next tick: never before the true start, or a

@@ -51,6 +51,8 @@ fn within_runtime(work: impl Future<Output = Result<(), CniError>>) -> Result<()
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
+        // A connection is all that there is to wait for.
+        .max_io_events_per_tick(16)
         .build()
         .map_err(|source| CniError::Io { what: "cannot start the event loop", source })?;
     let done = runtime.block_on(work);

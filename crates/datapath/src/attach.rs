@@ -75,12 +75,12 @@ impl From<PlanError> for AttachError {
 /// takes that away.
 pub async fn attach(netns: &PodNetns, conf: &NetConf) -> Result<Attached, AttachError> {
     wirable(conf)?;
-    let mut kernel = Kernel::open(netns).await.map_err(AttachError::Enter)?;
+    let mut kernel = Kernel::open(netns).map_err(AttachError::Enter)?;
     let undo = exec::run(&mut kernel, &plan::attach(conf)).await?;
     match facts(&kernel, conf).await {
         Ok((host, pod)) => Ok(Attached { host, pod, undo, kernel }),
         Err(err) => {
-            let left = exec::take_back(&mut kernel, undo).await;
+            let left = exec::take_back(&mut kernel, undo);
             if left.is_empty() {
                 return Err(AttachError::Read(err));
             }
@@ -111,7 +111,7 @@ pub struct Attached {
 impl Attached {
     /// Takes back what the attach changed (and nothing that was there before it).
     pub async fn undo(mut self) -> Result<(), AttachError> {
-        let left = exec::take_back(&mut self.kernel, self.undo).await;
+        let left = exec::take_back(&mut self.kernel, self.undo);
         if left.is_empty() { Ok(()) } else { Err(AttachError::Undo(left)) }
     }
 }

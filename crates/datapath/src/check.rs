@@ -25,9 +25,9 @@ pub async fn check(
     pod_mac_in_result: Option<MacAddress>,
 ) -> Result<Vec<String>, AttachError> {
     attach::wirable(conf)?;
-    let sides = Sides::open(netns).await.map_err(AttachError::Enter)?;
+    let sides = Sides::open(netns).map_err(AttachError::Enter)?;
     let plan = plan::attach(conf);
-    let state = observe(&sides, &plan).await.map_err(AttachError::Read)?;
+    let state = observe(&sides, &plan).map_err(AttachError::Read)?;
     Ok(compare::differences(&plan, &state, pod_mac_in_result))
 }
 
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-async fn observe(sides: &Sides, plan: &[Op]) -> Result<State, NetError> {
+fn observe(sides: &Sides, plan: &[Op]) -> Result<State, NetError> {
     let mut state = State::default();
     for (side, name) in links(plan) {
         if let Some(link) = sides.find(side, Link::Name(name))? {
@@ -78,7 +78,7 @@ async fn observe(sides: &Sides, plan: &[Op]) -> Result<State, NetError> {
             }
         }
         if let Thing::Sysctl { path, .. } = &op.thing {
-            let value = sides.sysctl(op.side, path, |path| Ok(sysctl::read(path).ok())).await?;
+            let value = sides.sysctl(op.side, path, |path| Ok(sysctl::read(path).ok()))?;
             state.sysctls.push((op.side, path.clone(), value));
         }
     }

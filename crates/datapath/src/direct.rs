@@ -25,7 +25,10 @@ use crate::{
 };
 
 /// More than the kernel puts into one part of a dump (32 KiB, net/netlink/af_netlink.c).
-const LARGEST_ANSWER: usize = 64 << 10;
+const LARGEST_PART: usize = 64 << 10;
+
+/// Of what is not a dump. A link, the largest, has 2 KiB: its virtual functions are not asked for.
+const LARGEST_ANSWER: usize = 16 << 10;
 
 /// rtnetlink in one namespace, for a process that does one thing after the other: the kernel has
 /// done what is asked when the sending returns, so there is nothing to wait for beside it.
@@ -99,7 +102,8 @@ impl Direct {
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0).map_err(NetError::Socket)?;
         let mut heard = (Vec::new(), Whole::Yes);
-        let mut answers = Vec::with_capacity(LARGEST_ANSWER);
+        let largest = if flags & NLM_F_DUMP == NLM_F_DUMP { LARGEST_PART } else { LARGEST_ANSWER };
+        let mut answers = Vec::with_capacity(largest);
         loop {
             answers.clear();
             self.receive(&mut answers)?;
@@ -112,7 +116,7 @@ impl Direct {
     fn receive(&self, answers: &mut Vec<u8>) -> Result<(), NetError> {
         loop {
             match self.socket.recv(answers, libc::MSG_TRUNC) {
-                Ok(length) if length > LARGEST_ANSWER => {
+                Ok(length) if length > answers.capacity() => {
                     return Err(NetError::Socket(io::Error::other("an answer that is too long")));
                 }
                 Ok(_) => return Ok(()),

@@ -1,14 +1,17 @@
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use async_trait::async_trait;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{NetError, Op};
 
+/// Operations block; between them the caller's deadline is looked at, but not sooner than this
+/// after the last look: it is a trip through the event loop, which costs as much as an operation.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// Something that carries operations out: the kernel, or a fake.
-#[async_trait]
 pub(crate) trait Executor: Send {
-    async fn apply(&mut self, op: &Op) -> Result<Outcome, NetError>;
+    fn apply(&mut self, op: &Op) -> Result<Outcome, NetError>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +35,13 @@ pub struct PlanError {
 /// they were made. On a failure they are taken back here, last first, as far as that goes.
 pub(crate) async fn run(executor: &mut dyn Executor, plan: &[Op]) -> Result<Vec<Op>, PlanError> {
     let mut undo = Vec::new();
+    let mut looked = Instant::now();
     for op in plan {
-        // Operations block; between them the caller's deadline is looked at.
-        tokio::task::yield_now().await;
-        match executor.apply(op).await {
+        if looked.elapsed() >= LOOK {
+            tokio::task::yield_now().await;
+            looked = Instant::now();
+        }
+        match executor.apply(op) {
             Ok(outcome) => {
                 debug!(%op, ?outcome, "applied");
                 if outcome == Outcome::Changed {
@@ -43,7 +49,7 @@ pub(crate) async fn run(executor: &mut dyn Executor, plan: &[Op]) -> Result<Vec<
                 }
             }
             Err(source) => {
-                let left_behind = take_back(executor, undo).await;
+                let left_behind = take_back(executor, undo);
                 return Err(PlanError { op: Box::new(op.clone()), source, left_behind });
             }
         }
@@ -52,10 +58,10 @@ pub(crate) async fn run(executor: &mut dyn Executor, plan: &[Op]) -> Result<Vec<
 }
 
 /// Applies `undo` last first, goes on after failures and answers what failed.
-pub(crate) async fn take_back(executor: &mut dyn Executor, undo: Vec<Op>) -> Vec<Op> {
+pub(crate) fn take_back(executor: &mut dyn Executor, undo: Vec<Op>) -> Vec<Op> {
     let mut failed = Vec::new();
     for op in undo.into_iter().rev() {
-        if let Err(err) = executor.apply(&op).await {
+        if let Err(err) = executor.apply(&op) {
             warn!(%op, err = berth_types::chain(&err), "cannot take back");
             failed.push(op);
         }
@@ -89,9 +95,8 @@ mod tests {
         failing: &'static [&'static str],
     }
 
-    #[async_trait]
     impl Executor for Fake {
-        async fn apply(&mut self, op: &Op) -> Result<Outcome, NetError> {
+        fn apply(&mut self, op: &Op) -> Result<Outcome, NetError> {
             let op = op.to_string();
             let outcome = if self.failing.contains(&op.as_str()) {
                 Err(NetError::NoAnswer)

@@ -1,6 +1,5 @@
-use std::{collections::BTreeMap, fs::File, io};
+use std::{collections::BTreeMap, io};
 
-use async_trait::async_trait;
 use berth_types::InterfaceName;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -12,7 +11,6 @@ use crate::{
     direct::Direct,
     exec::{Executor, Outcome},
     message::{self, Link},
-    netns::Inside,
     op::RouteText,
     seen::{self, LinkSeen},
     sysctl, tc,
@@ -25,14 +23,13 @@ mod veth;
 pub(crate) struct Sides {
     pub(crate) host: Direct,
     pub(crate) pod: Direct,
-    pub(crate) inside: Inside,
+    pub(crate) netns: PodNetns,
 }
 
 impl Sides {
-    pub(crate) async fn open(netns: &PodNetns) -> io::Result<Self> {
-        let inside = Inside::enter(netns).await?;
-        let socket = inside.run(|| Socket::new(NETLINK_ROUTE)).await?;
-        Ok(Self { host: Direct::open()?, pod: Direct::over(socket)?, inside })
+    pub(crate) fn open(netns: &PodNetns) -> io::Result<Self> {
+        let socket = netns.within(|| Socket::new(NETLINK_ROUTE))??;
+        Ok(Self { host: Direct::open()?, pod: Direct::over(socket)?, netns: netns.clone() })
     }
 
     pub(crate) fn netlink(&self, side: Side) -> &Direct {
@@ -47,16 +44,15 @@ impl Sides {
         Ok(found.as_ref().and_then(seen::link))
     }
 
-    pub(crate) async fn sysctl<T: Send + 'static>(
+    pub(crate) fn sysctl<T>(
         &self,
         side: Side,
         path: &str,
-        job: impl FnOnce(&str) -> io::Result<T> + Send + 'static,
+        job: impl FnOnce(&str) -> io::Result<T>,
     ) -> Result<T, NetError> {
-        let owned = path.to_owned();
         let done = match side {
             Side::Host => job(path),
-            Side::Pod => self.inside.run(move || job(&owned)).await,
+            Side::Pod => self.netns.within(|| job(path)).and_then(|done| done),
         };
         done.map_err(|source| NetError::Sysctl { path: path.to_owned(), source })
     }
@@ -66,20 +62,14 @@ impl Sides {
 #[derive(Debug)]
 pub(crate) struct Kernel {
     sides: Sides,
-    netns: File,
     indexes: BTreeMap<(Side, InterfaceName), u32>,
     /// What the pair was when this plan came to it.
     pair: Outcome,
 }
 
 impl Kernel {
-    pub(crate) async fn open(netns: &PodNetns) -> io::Result<Self> {
-        Ok(Self {
-            sides: Sides::open(netns).await?,
-            netns: netns.file().try_clone()?,
-            indexes: BTreeMap::new(),
-            pair: Outcome::AlreadySo,
-        })
+    pub(crate) fn open(netns: &PodNetns) -> io::Result<Self> {
+        Ok(Self { sides: Sides::open(netns)?, indexes: BTreeMap::new(), pair: Outcome::AlreadySo })
     }
 
     pub(crate) fn sides(&self) -> &Sides {
@@ -94,7 +84,7 @@ impl Kernel {
         Ok(found.ok_or_else(|| NetError::NoLink(link.clone()))?.index)
     }
 
-    async fn ensure(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
+    fn ensure(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
         const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
         const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
         let (message, flags) = match thing {
@@ -103,8 +93,7 @@ impl Kernel {
             Thing::Up { link } => return self.ensure_up(side, link),
             Thing::Route { link, to, via } => return self.ensure_route(side, link, to, *via),
             Thing::Sysctl { path, value, .. } => {
-                let value = *value;
-                return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
+                return self.sides.sysctl(side, path, |p| sysctl::ensure(p, value));
             }
             Thing::HostUp { link, alias, v6 } => {
                 (message::host_up(self.index(side, link)?, alias, *v6), 0)
@@ -138,7 +127,7 @@ impl Kernel {
         Ok(self.pair)
     }
 
-    async fn remove(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
+    fn remove(&mut self, side: Side, thing: &Thing) -> Result<Outcome, NetError> {
         let message = match thing {
             Thing::Veth(crate::Veth { host: link, .. }) | Thing::Ifb { link, .. } => {
                 let message = message::delete_link(self.index(side, link)?);
@@ -150,7 +139,7 @@ impl Kernel {
             }
             Thing::Sysctl { path, otherwise, .. } => {
                 let Some(value) = *otherwise else { return Ok(Outcome::AlreadySo) };
-                return self.sides.sysctl(side, path, move |p| sysctl::ensure(p, value)).await;
+                return self.sides.sysctl(side, path, |p| sysctl::ensure(p, value));
             }
             Thing::Address { link, address } => {
                 let message = message::address(self.index(side, link)?, *address, side);
@@ -239,12 +228,11 @@ impl Kernel {
     }
 }
 
-#[async_trait]
 impl Executor for Kernel {
-    async fn apply(&mut self, op: &Op) -> Result<Outcome, NetError> {
+    fn apply(&mut self, op: &Op) -> Result<Outcome, NetError> {
         let done = match op.verb {
-            Verb::Ensure => self.ensure(op.side, &op.thing).await,
-            Verb::Remove => self.remove(op.side, &op.thing).await,
+            Verb::Ensure => self.ensure(op.side, &op.thing),
+            Verb::Remove => self.remove(op.side, &op.thing),
         };
         match done {
             Err(err) if already_so(op, &err) => Ok(Outcome::AlreadySo),

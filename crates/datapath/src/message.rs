@@ -32,6 +32,11 @@ pub const LINK_GROUP: u32 = 0xbe47;
 /// The group of links that were taken off the network and wait to be deleted.
 pub const UNHOOKED_GROUP: u32 = LINK_GROUP + 1;
 
+/// Of each end and direction. The kernel uses one anyway unless it is told otherwise; where the
+/// message says nothing it makes one for every processor first, with files in sysfs, and takes
+/// the rest down again (drivers/net/veth.c, veth_init_queues).
+const QUEUES: u32 = 1;
+
 /// The host's end of the pair, down, with its peer in the namespace open as `netns`. The peer
 /// cannot be made up: the kernel answers ENOTCONN.
 pub(crate) fn new_veth(veth: &Veth, netns: RawFd) -> RouteNetlinkMessage {
@@ -39,6 +44,8 @@ pub(crate) fn new_veth(veth: &Veth, netns: RawFd) -> RouteNetlinkMessage {
     let mut peer = LinkMessage::default();
     peer.attributes = vec![
         LinkAttribute::IfName(pod.to_string()),
+        LinkAttribute::NumTxQueues(QUEUES),
+        LinkAttribute::NumRxQueues(QUEUES),
         LinkAttribute::Mtu(*mtu),
         LinkAttribute::Address(pod_mac.octets().to_vec()),
         LinkAttribute::NetNsFd(netns),
@@ -46,6 +53,8 @@ pub(crate) fn new_veth(veth: &Veth, netns: RawFd) -> RouteNetlinkMessage {
     let mut link = LinkMessage::default();
     link.attributes = vec![
         LinkAttribute::IfName(host.to_string()),
+        LinkAttribute::NumTxQueues(QUEUES),
+        LinkAttribute::NumRxQueues(QUEUES),
         LinkAttribute::Mtu(*mtu),
         LinkAttribute::Address(host_mac.octets().to_vec()),
         LinkAttribute::Group(LINK_GROUP),

@@ -1,12 +1,12 @@
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, Metadata, OpenOptions},
     io,
     os::{
         fd::AsRawFd,
         unix::fs::{MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
-    sync::mpsc,
+    sync::Arc,
 };
 
 use berth_types::NetnsId;
@@ -16,7 +16,6 @@ use nix::{
     sched::{CloneFlags, setns},
     sys::statfs::{NSFS_MAGIC, fstatfs},
 };
-use tokio::sync::oneshot;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
@@ -31,9 +30,9 @@ pub enum NetnsError {
 }
 
 /// An open network namespace that is not our own. It lives at least as long as this.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PodNetns {
-    file: File,
+    file: Arc<File>,
     id: NetnsId,
 }
 
@@ -46,11 +45,12 @@ pub fn identify(path: &Path) -> Result<NetnsId, NetnsError> {
 impl PodNetns {
     pub fn open(path: &Path) -> Result<Self, NetnsError> {
         let (file, id) = open(path)?;
-        let (_, own) = open(Path::new("/proc/thread-self/ns/net"))?;
-        if id == own {
+        let own = Path::new("/proc/thread-self/ns/net");
+        let failed = |source| NetnsError::Open { path: own.to_owned(), source };
+        if id == id_of(&own.metadata().map_err(failed)?) {
             return Err(NetnsError::Own(path.to_owned()));
         }
-        Ok(Self { file, id })
+        Ok(Self { file: Arc::new(file), id })
     }
 
     pub fn id(&self) -> NetnsId {
@@ -59,6 +59,22 @@ impl PodNetns {
 
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Runs `job` with the calling thread in this namespace: for the things that follow the thread
+    /// and not a descriptor, which are making sockets, and /proc/sys/net.
+    ///
+    /// No thread goes on in a namespace that is not its own. `job` is a plain call, so no other
+    /// task of an event loop comes in between; the way back is open before the thread leaves, is
+    /// taken on a panic too, and where the kernel refuses it the process ends at once. Only
+    /// the calling thread is ever away. A thread that `job` starts would be as well, and for good:
+    /// it must start none.
+    pub(crate) fn within<T>(&self, job: impl FnOnce() -> T) -> io::Result<T> {
+        let own = WayBack(File::open("/proc/thread-self/ns/net")?);
+        setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+        let done = job();
+        drop(own);
+        Ok(done)
     }
 }
 
@@ -83,8 +99,12 @@ fn open(path: &Path) -> Result<(File, NetnsId), NetnsError> {
     if !is_network(&file) {
         return Err(NetnsError::NotANamespace(path.to_owned()));
     }
-    let found = file.metadata().map_err(failed)?;
-    Ok((file, NetnsId { device: found.dev(), inode: found.ino() }))
+    let id = id_of(&file.metadata().map_err(failed)?);
+    Ok((file, id))
+}
+
+fn id_of(namespace: &Metadata) -> NetnsId {
+    NetnsId { device: namespace.dev(), inode: namespace.ino() }
 }
 
 /// Whether an open nsfs file is a network namespace and not one of another kind.
@@ -96,41 +116,15 @@ fn is_network(namespace: &File) -> bool {
     kind == libc::CLONE_NEWNET
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Returns the thread that made it to its own namespace when dropped.
+struct WayBack(File);
 
-/// A thread that has entered a pod's namespace, for the things that follow the thread and not a
-/// descriptor: making sockets, and /proc/sys/net. It ends when this is dropped and is never used
-/// for anything else.
-#[derive(Debug)]
-pub(crate) struct Inside {
-    jobs: mpsc::Sender<Job>,
-}
-
-impl Inside {
-    pub(crate) async fn enter(netns: &PodNetns) -> io::Result<Self> {
-        let namespace = netns.file.try_clone()?;
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let (entered, has_entered) = oneshot::channel();
-        std::thread::Builder::new().name("pod-netns".to_owned()).spawn(move || {
-            let result = setns(&namespace, CloneFlags::CLONE_NEWNET);
-            drop(namespace);
-            let inside = result.is_ok();
-            if entered.send(result).is_ok() && inside {
-                queue.iter().for_each(|job| job());
-            }
-        })?;
-        has_entered.await.map_err(io::Error::other)??;
-        Ok(Self { jobs })
-    }
-
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move || drop(answer.send(job())));
-        self.jobs.send(job).map_err(|_| io::Error::other("the namespace's thread has ended"))?;
-        answered.await.map_err(io::Error::other)?
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        if setns(&self.0, CloneFlags::CLONE_NEWNET).is_err() {
+            // Nothing that this thread does from here on would be right, on the host or in the pod.
+            std::process::abort();
+        }
     }
 }
 
@@ -174,5 +168,56 @@ mod tests {
             assert!(matches!(err, NetnsError::Own(_)), "{err}");
         }
         assert!(identify(Path::new(&own)).is_ok());
+    }
+
+    fn here() -> NetnsId {
+        identify(Path::new("/proc/thread-self/ns/net")).unwrap()
+    }
+
+    fn new_namespace() -> PodNetns {
+        let made = std::thread::spawn(|| {
+            nix::sched::unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let (file, id) = open(Path::new("/proc/thread-self/ns/net")).unwrap();
+            PodNetns { file: Arc::new(file), id }
+        });
+        made.join().unwrap()
+    }
+
+    #[test]
+    fn a_thread_is_back_in_its_own_namespace_whatever_the_job_does() {
+        let (own, pod) = (here(), new_namespace());
+        assert_ne!(own, pod.id());
+        assert_eq!(pod.within(here).unwrap(), pod.id());
+        assert_eq!(here(), own);
+        let job = || pod.within(|| panic!("as a job should not"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err());
+        assert_eq!(here(), own);
+    }
+
+    #[test]
+    fn a_process_whose_thread_cannot_go_back_ends() {
+        const IN_CHILD: &str = "BERTH_TEST_WITHOUT_A_WAY_BACK";
+        if std::env::var_os(IN_CHILD).is_some() {
+            let null = File::open("/dev/null").unwrap();
+            let pod = new_namespace();
+            let without_way_back = || {
+                for descriptor in 3..64 {
+                    #[expect(unsafe_code, reason = "a child that ends with this")]
+                    unsafe {
+                        libc::dup2(null.as_raw_fd(), descriptor)
+                    };
+                }
+            };
+            let _ = pod.within(without_way_back);
+            #[expect(clippy::exit, reason = "what the parent must not see")]
+            std::process::exit(0);
+        }
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "netns::tests::a_process_whose_thread_cannot_go_back_ends"])
+            .env(IN_CHILD, "1")
+            .output()
+            .unwrap();
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{child:?}");
     }
 }

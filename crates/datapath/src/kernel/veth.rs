@@ -23,7 +23,7 @@ impl Kernel {
     pub(super) fn ensure_veth(&mut self, veth: &Veth) -> Result<Outcome, NetError> {
         let mut attempt = 1;
         loop {
-            let message = message::new_veth(veth, self.netns.as_raw_fd());
+            let message = message::new_veth(veth, self.sides.netns.file().as_raw_fd());
             match self.change(Side::Host, message, CREATE | NLM_F_ECHO) {
                 Ok(echo) => {
                     self.pair = Outcome::Changed;
@@ -146,7 +146,7 @@ impl Kernel {
 
     /// The id by which the host's links name the pod's namespace, if any link does.
     fn namespace_id(&self) -> Result<Option<i32>, NetError> {
-        let message = message::get_namespace_id(self.netns.as_raw_fd());
+        let message = message::get_namespace_id(self.sides.netns.file().as_raw_fd());
         let Some(RouteNetlinkMessage::NewNsId(answer)) = self.sides.host.get(message)? else {
             return Ok(None);
         };

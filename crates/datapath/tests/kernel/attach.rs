@@ -262,7 +262,7 @@ fn limits_are_as_tc_shows_them_and_can_be_changed() {
         pod.attach().await;
         let (host, ifb) = (pod.host().clone(), ifb_name(pod.host()));
         let shown = run(&format!("tc qdisc show dev {host}"));
-        assert!(shown.contains("tbf 1: root refcnt 3 rate 10Mbit burst 125000b"), "{shown}");
+        assert!(shown.contains("tbf 1: root refcnt 2 rate 10Mbit burst 125000b"), "{shown}");
         assert!(shown.contains("qdisc ingress ffff:"), "{shown}");
         let shown = run(&format!("tc qdisc show dev {ifb}"));
         assert!(shown.contains("rate 20Mbit burst 250000b"), "{shown}");

@@ -138,7 +138,7 @@ fn nothing_of_ours_stays_in_a_namespace() {
         assert_eq!(descriptors(), 1);
 
         let attached = pod.attach().await;
-        assert_eq!((descriptors(), threads()), (2, 1));
+        assert_eq!((descriptors(), threads()), (1, 0));
         drop(attached);
         identify(&path("p1")).unwrap();
         PodNetns::open(&path("p1")).unwrap();
