@@ -8,6 +8,8 @@ mod status;
 use std::{sync::Arc, time::Duration};
 
 use berth_core::Ipam;
+use berth_proto::{self as wire, v1};
+use berth_types::Attachment;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 use tracing::{Instrument, warn};
@@ -59,6 +61,23 @@ impl Service {
         };
         let task = self.requests.spawn(logged.in_current_span());
         task.await
+            .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
+    }
+
+    /// The records that are wanted, read and written out on a thread of their own: on the one that
+    /// answers, every ADD would wait for it.
+    async fn list(
+        &self,
+        wanted: impl Fn(&Attachment) -> bool + Send + 'static,
+    ) -> Result<Vec<v1::Attachment>, Status> {
+        let ipam = self.ipam.clone();
+        let read = move || {
+            let mut found = ipam.attachments().map_err(|err| status::read(&err))?;
+            found.retain(wanted);
+            Ok(found.iter().map(|it| wire::attachment(it, ipam.age(it).as_secs())).collect())
+        };
+        tokio::task::spawn_blocking(read)
+            .await
             .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
     }
 }

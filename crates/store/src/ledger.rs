@@ -1,9 +1,7 @@
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::{io, time::Duration};
 
 use berth_types::BootId;
+use tokio::time::Instant;
 
 use crate::{
     commits::CommitLog,

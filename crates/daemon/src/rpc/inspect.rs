@@ -2,7 +2,7 @@ use std::{net::IpAddr, pin::Pin};
 
 use berth_core::{Event, EventKind, PoolView, Question, Shortage, pool::Slot};
 use berth_proto::{self as wire, BadRequest, v1};
-use berth_types::BootTime;
+use berth_types::{Attachment, BootTime};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -75,10 +75,9 @@ impl v1::inspect_server::Inspect for Service {
     ) -> Result<Response<v1::ListAttachmentsReply>, Status> {
         require_root(&request)?;
         let network = request.into_inner().network;
-        let mut found = self.ipam.attachments().map_err(|err| status::read(&err))?;
-        found.retain(|it| network.is_empty() || it.key.network.as_str() == network);
-        let attachments =
-            found.iter().map(|it| wire::attachment(it, self.ipam.age(it).as_secs())).collect();
+        let wanted =
+            move |it: &Attachment| network.is_empty() || it.key.network.as_str() == network;
+        let attachments = self.list(wanted).await?;
         Ok(Response::new(v1::ListAttachmentsReply { attachments }))
     }
 

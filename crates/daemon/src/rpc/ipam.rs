@@ -2,7 +2,7 @@ use std::{path::PathBuf, time::Duration};
 
 use berth_core::{Allocate, Commit, Release};
 use berth_proto::{self as wire, BadRequest, v1};
-use berth_types::{NetConf, WiredFacts, one_line};
+use berth_types::{Attachment, NetConf, WiredFacts, one_line};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
@@ -160,22 +160,22 @@ impl v1::ipam_server::Ipam for Service {
             Some(v1::get_ip_info_request::Of::Key(key)) => {
                 let key = wire::key(Some(key)).map_err(bad)?;
                 let found = self.ipam.attachment(&key).map_err(|err| status::read(&err))?;
-                vec![found.ok_or_else(|| status::unknown(&key.to_string()))?]
+                let found = found.ok_or_else(|| status::unknown(&key.to_string()))?;
+                vec![wire::attachment(&found, self.ipam.age(&found).as_secs())]
             }
             Some(v1::get_ip_info_request::Of::Pod(pod)) => {
                 let pod = wire::pod_identity(Some(pod)).map_err(bad)?;
-                let mut found = self.ipam.attachments().map_err(|err| status::read(&err))?;
-                found.retain(|it| it.pod.name == pod.name && it.pod.namespace == pod.namespace);
+                let of = pod.clone();
+                let wanted = move |it: &Attachment| {
+                    it.pod.name == of.name && it.pod.namespace == of.namespace
+                };
+                let found = self.list(wanted).await?;
                 if found.is_empty() {
                     return Err(status::unknown(&format!("pod {pod}")));
                 }
                 found
             }
         };
-        let attachments = attachments
-            .iter()
-            .map(|it| wire::attachment(it, self.ipam.age(it).as_secs()))
-            .collect();
         Ok(Response::new(v1::GetIpInfoReply { attachments }))
     }
 

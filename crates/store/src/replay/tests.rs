@@ -13,12 +13,13 @@ fn put(key: &str, value: &str) -> Writes {
 fn a_replay_leads_to_the_last_commit_from_every_state_in_between() {
     let history: Vec<Commit> = (5..9_u64)
         .map(|previous| {
-            let value = |key: u64| (previous + key) % 3 > 0;
+            let value = |key: u64| !(previous + key).is_multiple_of(3);
             let write = |key: u64| {
                 let text = format!("{previous}");
                 (place(&key.to_string()), value(key).then(|| text.into_bytes()))
             };
-            let writes = (0..4).filter(|key| (key + previous) % 2 == 0).map(write).collect();
+            let writes =
+                (0..4).filter(|key| (key + previous).is_multiple_of(2)).map(write).collect();
             Commit { previous, sequence: previous + 1, writes }
         })
         .collect();
