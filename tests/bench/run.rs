@@ -138,6 +138,10 @@ impl<'a> Bench<'a> {
             }
             count = setting.parallel.max(8).min(whole);
         }
+        if name == Name::Ptp && setting.family == Family::Dual {
+            // It waits more than a second for duplicate address detection.
+            count = setting.parallel.max(8).min(count);
+        }
         match name {
             Name::Floor => self.floor(setting, count, pid, report),
             Name::Berth | Name::Ptp | Name::Bridge => {
@@ -224,6 +228,8 @@ impl<'a> Bench<'a> {
         let others = Meter::read(pid).others_since(meter, done.elapsed);
         let daemon_cpu = cpu_of(pid) - daemon;
         callers.release(&ids);
+        // The next ones need the room that the daemon grants one process for connections.
+        drop(callers);
         thread::sleep(REST);
         let call = |wall| Timed { wall, cpu: Duration::ZERO, stdout: String::new() };
         let calls = done.walls.into_iter().map(call).collect();

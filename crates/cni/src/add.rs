@@ -81,7 +81,7 @@ pub(crate) async fn run(add: Add, process: ProcessStart) -> Result<(), CniError>
         giver.give_back(&chain(&err)).await;
         return Err(err);
     }
-    // The process ends now: sockets and thread go with it.
+    // The process ends now, and its sockets go with it.
     std::mem::forget((attached, daemon));
     Ok(())
 }

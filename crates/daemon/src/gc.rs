@@ -1,14 +1,12 @@
 use std::time::Duration;
 
-use berth_core::{Finding, GcError, GcRequest, Ipam};
+use berth_core::{GcRequest, Ipam};
 use berth_types::chain;
-use tokio::{
-    runtime::Handle,
-    task,
-    time::{self, MissedTickBehavior},
-};
+use tokio::time::{self, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
+
+use crate::aside::aside;
 
 /// One pass every `interval`. A pass that fails is logged and the next one tries again.
 pub(crate) async fn run(ipam: Ipam, interval: Duration, stop: CancellationToken) {
@@ -19,7 +17,8 @@ pub(crate) async fn run(ipam: Ipam, interval: Duration, stop: CancellationToken)
             () = stop.cancelled() => return,
             _ = ticks.tick() => (),
         }
-        match pass(ipam.clone(), GcRequest::default()).await {
+        let pass = ipam.clone();
+        match aside(async move { pass.collect(GcRequest::default()).await }).await {
             Ok(findings) => {
                 for finding in findings.iter().filter(|finding| !finding.collected) {
                     info!(key = %finding.key, evidence = ?finding.evidence, "under suspicion");
@@ -27,18 +26,5 @@ pub(crate) async fn run(ipam: Ipam, interval: Duration, stop: CancellationToken)
             }
             Err(err) => error!(err = %chain(&err), "a pass of garbage collection failed"),
         }
-    }
-}
-
-/// One pass, on a thread of its own: it reads all records and looks at all namespaces, and on the
-/// thread that answers, every ADD would wait for it. Dropped, it goes on to its end.
-pub(crate) async fn pass(ipam: Ipam, request: GcRequest) -> Result<Vec<Finding>, GcError> {
-    let runtime = Handle::current();
-    let passed = task::spawn_blocking(move || runtime.block_on(ipam.collect(request))).await;
-    match passed.map_err(task::JoinError::try_into_panic) {
-        Ok(findings) => findings,
-        Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime ends, and everything with it.
-        Err(Err(_)) => std::future::pending().await,
     }
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** nothing is decided here about who gets which address. Handlers parse, call
 //! and translate; loops observe and call the ordinary use case.
 
+mod aside;
 mod clock;
 mod config;
 mod conflist;

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     Config, LoadedConfig,
+    aside::aside,
     clock::{BootClock, ClockError},
     conflist::{self, ConflistError},
     connections, gc,
@@ -326,7 +327,11 @@ fn announce(config: &Config) {
 
 /// Until it stands there: without it the runtime does not know of us.
 async fn install_conflist(config: Config, stop: CancellationToken) {
-    while let Err(err) = conflist::install(&config) {
+    let config = Arc::new(config);
+    loop {
+        let installing = Arc::clone(&config);
+        let installed = aside(async move { conflist::install(&installing) }).await;
+        let Err(err) = installed else { return };
         error!(err = %chain(&err), "cannot install the conflist, trying again");
         tokio::select! {
             () = stop.cancelled() => return,

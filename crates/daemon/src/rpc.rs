@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 use tracing::{Instrument, warn};
 
-use crate::{config::Loaded, connections};
+use crate::{aside::aside, config::Loaded, connections};
 
 /// What the three services share.
 #[derive(Debug, Clone)]
@@ -64,21 +64,18 @@ impl Service {
             .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
     }
 
-    /// The records that are wanted, read and written out on a thread of their own: on the one that
-    /// answers, every ADD would wait for it.
+    /// The records that are wanted.
     async fn list(
         &self,
         wanted: impl Fn(&Attachment) -> bool + Send + 'static,
     ) -> Result<Vec<v1::Attachment>, Status> {
         let ipam = self.ipam.clone();
-        let read = move || {
+        aside(async move {
             let mut found = ipam.attachments().map_err(|err| status::read(&err))?;
             found.retain(wanted);
             Ok(found.iter().map(|it| wire::attachment(it, ipam.age(it).as_secs())).collect())
-        };
-        tokio::task::spawn_blocking(read)
-            .await
-            .unwrap_or_else(|panic| Err(status::internal(format!("the call panicked: {panic}"))))
+        })
+        .await
     }
 }
 

@@ -70,10 +70,12 @@ impl PodNetns {
     /// the calling thread is ever away. A thread that `job` starts would be as well, and for good:
     /// it must start none.
     pub(crate) fn within<T>(&self, job: impl FnOnce() -> T) -> io::Result<T> {
-        let own = WayBack(File::open("/proc/thread-self/ns/net")?);
+        let own = File::open("/proc/thread-self/ns/net")?;
         setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+        // Only now: whoever may not enter may not come back either, and never left.
+        let back = WayBack(own);
         let done = job();
-        drop(own);
+        drop(back);
         Ok(done)
     }
 }

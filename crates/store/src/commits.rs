@@ -9,13 +9,15 @@ use berth_types::durable;
 
 use crate::tree::{Place, Writes};
 
-/// Its size from the first opening on: a commit writes into blocks that are there, so a full disk
-/// cannot refuse it and its sync brings no metadata to the disk.
+/// Its size from the first opening on: a commit writes into blocks that are there, so that a full
+/// disk does not refuse it (unless the file system writes nothing in place) and its sync brings no
+/// metadata to the disk.
 const CAPACITY: u64 = 1 << 20;
 
 /// Records begin at multiples of this. No page of the cache and no sector of any disk holds two, so
 /// that one torn write never spoils what was acknowledged before.
 const PAGE: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
 
 const MARK: &[u8; 4] = b"BCL1";
 
@@ -23,11 +25,12 @@ const MARK: &[u8; 4] = b"BCL1";
 /// endian.
 const HEAD: usize = 28;
 
-/// The commits since the database was last brought to the disk, each one record that was on disk
-/// before the database was changed and before anyone was told.
+/// The commits of the last moments, each one record that was on disk before the database was
+/// changed and before anyone was told.
 ///
-/// When the database is on disk the next record is written at the beginning again. What is left of
-/// the old ones behind it is told apart by its sequences: each record names the one before.
+/// When it is full the database is brought to the disk and the next record is written at the
+/// beginning again. What is left of the old ones behind it is told apart by its sequences: each
+/// record names the one before.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
     file: File,
@@ -35,6 +38,19 @@ pub(crate) struct CommitLog {
     end: u64,
     /// Sequence of the last record, or of the database where there is none.
     last: u64,
+}
+
+/// What a log says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Logged {
+    /// From the beginning, as long as each record is whole and follows the one before.
+    pub(crate) commits: Vec<Commit>,
+    /// The highest sequence in any record that is whole, wherever it stands.
+    pub(crate) highest: u64,
+    /// The highest that any of them names as the one before: that one was on disk.
+    pub(crate) acknowledged: u64,
+    /// Where the last of `commits` ends.
+    end: u64,
 }
 
 /// One commit, to be done again.
@@ -45,10 +61,19 @@ pub(crate) struct Commit {
     pub(crate) writes: Writes,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    #[error("cannot read or write the commit log")]
+    Io(#[from] io::Error),
+    /// It has its checksum.
+    #[error("record {0} of the commit log is not known to this program: a newer one wrote it")]
+    Unknown(u64),
+}
+
 impl CommitLog {
-    /// The log and the commits in it, made where it is missing. Whatever follows the last record
-    /// that is whole was never acknowledged, or is missed by its sequence.
-    pub(crate) fn open(path: &Path) -> io::Result<(Self, Vec<Commit>)> {
+    /// The log and what it says, made where it is missing. A last record that is torn was never
+    /// acknowledged.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Logged), LogError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path)?;
@@ -59,20 +84,29 @@ impl CommitLog {
             file.sync_all()?;
             path.parent().map_or(Ok(()), durable::sync_directory)?;
         }
-        let commits = read(path)?;
-        Ok((Self { file, end: 0, last: 0 }, commits))
+        let bytes = std::fs::read(path)?;
+        let logged = parse(&bytes)?;
+        // The last one may be in the page cache only, where a sync failed even as if it were on the
+        // disk, and the database is about to follow it.
+        let used = usize::try_from(logged.end).unwrap_or(usize::MAX).min(bytes.len());
+        file.write_all_at(&bytes[..used], 0)?;
+        file.sync_data()?;
+        let last = logged.commits.last().map_or(0, |commit| commit.sequence);
+        Ok((Self { file, end: logged.end, last }, logged))
     }
 
-    /// The database is on disk with all commits up to `sequence`: the next record goes to the
-    /// beginning.
-    pub(crate) fn restart(&mut self, sequence: u64) {
+    /// The database is on disk with all commits up to `sequence`, which the next record follows:
+    /// behind the last one, or at the beginning where that is another one's.
+    pub(crate) fn follow(&mut self, sequence: u64) {
+        if self.last != sequence {
+            self.last = sequence;
+            self.end = 0;
+        }
+    }
+
+    /// The database is on disk with all that is here.
+    pub(crate) fn restart(&mut self) {
         self.end = 0;
-        self.last = sequence;
-    }
-
-    /// Sequence of the last commit that is in the log or in the database.
-    pub(crate) fn last(&self) -> u64 {
-        self.last
     }
 
     pub(crate) fn record(
@@ -100,27 +134,38 @@ impl CommitLog {
     }
 }
 
-/// The commits in the log at `path`, if there is one. Writes nothing.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<Commit>> {
+/// Bytes that the log at `path` still has to take from the disk.
+pub(crate) fn missing(path: &Path) -> u64 {
+    CAPACITY.saturating_sub(std::fs::metadata(path).map_or(0, |found| found.len()))
+}
+
+/// What the log at `path` says, if there is one. Writes nothing.
+pub(crate) fn read(path: &Path) -> Result<Logged, LogError> {
     match std::fs::read(path) {
-        Ok(bytes) => Ok(parse(&bytes)),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(err) => Err(err),
+        Ok(bytes) => parse(&bytes),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Logged::default()),
+        Err(err) => Err(err.into()),
     }
 }
 
-/// The records from the beginning, as long as each is whole and follows the one before.
-pub(crate) fn parse(bytes: &[u8]) -> Vec<Commit> {
-    let mut commits: Vec<Commit> = Vec::new();
-    let mut at = 0;
-    while let Some((commit, length)) = bytes.get(at..).and_then(decode) {
-        if commits.last().is_some_and(|before| before.sequence != commit.previous) {
-            break;
+pub(crate) fn parse(bytes: &[u8]) -> Result<Logged, LogError> {
+    let (mut logged, mut at, mut leads_on) = (Logged::default(), 0, true);
+    while at < bytes.len() {
+        let Some((commit, length)) = decode(&bytes[at..])? else {
+            leads_on = false;
+            at += PAGE_BYTES;
+            continue;
+        };
+        logged.highest = logged.highest.max(commit.sequence);
+        logged.acknowledged = logged.acknowledged.max(commit.previous);
+        at = (at + length).next_multiple_of(PAGE_BYTES);
+        leads_on &= logged.commits.last().is_none_or(|it| it.sequence == commit.previous);
+        if leads_on {
+            logged.end = at as u64;
+            logged.commits.push(commit);
         }
-        at = usize::try_from(next_page((at + length) as u64)).unwrap_or(usize::MAX);
-        commits.push(commit);
     }
-    commits
+    Ok(logged)
 }
 
 /// The body: places and values in their order, as postcard writes them.
@@ -151,23 +196,29 @@ pub(crate) fn sealed(body: &[u8]) -> Vec<u8> {
     seal(0, 1, body).expect("a fuzzer's inputs are short")
 }
 
-/// The record at the beginning of `bytes`, and its length.
-fn decode(bytes: &[u8]) -> Option<(Commit, usize)> {
+/// The record at the beginning of `bytes`, and its length; `None` where there is none that is
+/// whole.
+fn decode(bytes: &[u8]) -> Result<Option<(Commit, usize)>, LogError> {
+    let Some((previous, sequence, body)) = unseal(bytes) else { return Ok(None) };
+    match postcard::take_from_bytes::<Body>(body) {
+        Ok((writes, [])) if previous < sequence => {
+            let writes = writes.into_iter().collect();
+            Ok(Some((Commit { previous, sequence, writes }, HEAD + body.len())))
+        }
+        Ok(_) | Err(_) => Err(LogError::Unknown(sequence)),
+    }
+}
+
+fn unseal(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (head, rest) = bytes.split_at_checked(HEAD)?;
     let number = |from: usize| Some(u64::from_be_bytes(*head.get(from..)?.first_chunk()?));
-    let short = |from: usize| Some(u32::from_be_bytes(*head.get(from..)?.first_chunk()?));
-    let length = usize::try_from(short(4)?).ok()?;
-    let body = rest.get(..length)?;
+    let length = u32::from_be_bytes(*head.get(4..)?.first_chunk()?);
+    let body = rest.get(..usize::try_from(length).ok()?)?;
     let (named, sum) = head.split_at_checked(HEAD - 4)?;
     if !named.starts_with(MARK) || sum != checksum(named, body).to_be_bytes() {
         return None;
     }
-    let (previous, sequence) = (number(8)?, number(16)?);
-    let (writes, after) = postcard::take_from_bytes::<Body>(body).ok()?;
-    (after.is_empty() && previous < sequence).then(|| {
-        let writes = writes.into_iter().collect();
-        (Commit { previous, sequence, writes }, HEAD + length)
-    })
+    Some((number(8)?, number(16)?, body))
 }
 
 fn checksum(head: &[u8], body: &[u8]) -> u32 {

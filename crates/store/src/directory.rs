@@ -73,7 +73,8 @@ impl Directory {
         }
     }
 
-    /// Moves the database aside, with a copy of the export, which the next one will overwrite.
+    /// Moves the database aside, with copies of the export and of the commit log, which the next one
+    /// will overwrite.
     /// Answers the new place.
     pub(crate) fn move_database_aside(&self, sequence: u64) -> io::Result<PathBuf> {
         let aside = (0..)
@@ -81,11 +82,13 @@ impl Directory {
             .find(|path| !path.exists())
             .expect("some number is free");
         DirBuilder::new().mode(0o700).create(&aside)?;
-        if self.export().exists()
-            && let Err(err) = fs::copy(self.export(), aside.join("export.json"))
-        {
-            // Too little space for a copy must not stop the recovery.
-            tracing::warn!(%err, "cannot keep a copy of the export");
+        for (file, name) in [(self.export(), "export.json"), (self.commits(), "commits")] {
+            if file.exists()
+                && let Err(err) = fs::copy(&file, aside.join(name))
+            {
+                // Too little space for a copy must not stop the recovery.
+                tracing::warn!(%err, name, "cannot keep a copy");
+            }
         }
         if self.database().exists() {
             #[expect(clippy::disallowed_methods, reason = "a directory; its fsyncs follow")]

@@ -106,7 +106,7 @@ fn document(ledger: &Ledger, shared: &Shared) -> Option<Vec<u8>> {
         .ok()
 }
 
-/// An export that cannot be written is no reason to stop: the database holds everything.
+/// An export that cannot be written is no reason to stop: database and commit log hold everything.
 fn write_document(path: &Path, document: &[u8]) -> bool {
     crash_point!("store::before_export");
     let written = durable::replace(path, document, 0o600);

@@ -49,8 +49,37 @@ impl Ledger {
         holds: u64,
         state: State,
     ) -> Self {
-        log.restart(holds);
+        log.follow(holds);
         Self { database, log, sequence, state, behind: false }
+    }
+
+    /// Of a new database that is filled with `rows`, on disk when it returns, as the commit after
+    /// `state`.
+    ///
+    /// **Order matters:** what the rows were made of, the log among it, stays as it is until then: a
+    /// crash leaves a database that does not add up, and they are made once more.
+    pub(crate) fn fill(
+        database: Database,
+        files: (CommitLog, SequenceFile),
+        mut state: State,
+        rows: &Rows,
+        boot_id: Option<&BootId>,
+    ) -> Result<Self, CommitError> {
+        state.sequence += 1;
+        state.boot_id = boot_id.cloned();
+        state.digest = Digest::of(rows);
+        let mut writes: Writes =
+            rows.iter().map(|(place, row)| (place.clone(), Some(row.clone()))).collect();
+        database.apply(&writes)?;
+        crash_point!("store::after_rows");
+        writes.clear();
+        let row = row::encode(&state).map_err(CommitError::State)?;
+        writes.insert((Tree::Meta, State::KEY.into()), Some(row));
+        database.apply(&writes)?;
+        database.sync()?;
+        let mut ledger = Self::new(database, files, state.sequence, state);
+        ledger.note_sequence()?;
+        Ok(ledger)
     }
 
     /// May be acknowledged when it returns. Answers how long the disk took.
@@ -78,6 +107,7 @@ impl Ledger {
         let record = self.log.record(next.sequence, &writes).map_err(CommitError::Record)?;
         if !self.log.has_room(&record) {
             self.checkpoint()?;
+            self.log.restart();
         }
         let begun = Instant::now();
         crash_point!("store::before_log");
@@ -93,15 +123,19 @@ impl Ledger {
         Ok(took)
     }
 
-    /// Brings the database to the disk, and the log begins again.
+    /// Brings the database to the disk. The log goes on: what leads from the export to here is worth
+    /// more than its place.
     pub(crate) fn checkpoint(&mut self) -> Result<(), CommitError> {
         self.database.sync()?;
-        self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
-        self.sequence.sync().map_err(CommitError::Sequence)?;
+        self.note_sequence()?;
         crash_point!("store::after_checkpoint");
-        self.log.restart(self.log.last());
         self.behind = false;
         Ok(())
+    }
+
+    fn note_sequence(&mut self) -> Result<(), CommitError> {
+        self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
+        self.sequence.sync().map_err(CommitError::Sequence)
     }
 
     /// Every row but `meta`.

@@ -45,15 +45,21 @@
 //!
 //! A checkpoint (a second after the first commit since the last one, when the log is full, and at
 //! the end) brings the database to the disk by sled's `flush` and by fdatasync of its log on a
-//! descriptor of ours, then the sequence file; the next record goes to the beginning of the commit
-//! log. `flush` alone is not durable: it does not write the file's size or empty the disk's cache.
+//! descriptor of ours, then the sequence file. When the log is full, the next record goes to its
+//! beginning after that. `flush` alone is not durable: it does not write the file's size or empty
+//! the disk's cache.
 //!
 //! An opening does the commits in the log again. sled keeps whatever part of them it has brought to
 //! the disk by itself, in their order, so doing all of them again from any such state ends in that
-//! of the last one. A last record that is torn was never acknowledged. One that was and is damaged
-//! leaves the state behind the sequence file, which is never ahead; and rows that do not add up to
-//! the digest tell of a row that was lost or kept against the log. Only in the moment before a
-//! checkpoint can damage hide: to the last record, together with a power cut.
+//! of the last one; a damaged database's export is brought up to it likewise. A last record that is
+//! torn was never acknowledged. One that was and is damaged leaves the state behind the sequence
+//! file, which is never ahead, or behind a later record, which names the one before it; and rows
+//! that do not add up to the digest tell of a row that was lost or kept against the log. Only damage
+//! to the very last record, with a power cut before the next checkpoint, cannot be told from a torn
+//! one.
+//!
+//! A rebuilt database is filled beside the log and the export that it is made of: those stay as they
+//! are until it is on disk.
 //!
 //! [`StoreError::AddressTaken`]: berth_core::ports::StoreError::AddressTaken
 

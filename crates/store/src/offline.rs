@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    commits::{self, CommitLog},
+    commits::{self, CommitLog, LogError},
     database::{Database, OpenDatabaseError},
     directory::Directory,
     export::{self, ExportError},
@@ -79,7 +79,7 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
     if let Recorded::At(sequence) = recorded {
         report.recorded_sequence = Some(sequence);
     }
-    let commits = commits::read(&directory.commits()).map_err(io_error(path))?;
+    let logged = commits::read(&directory.commits()).map_err(|err| log_error(path, err))?;
     let export = match export::read_file(&directory.export()) {
         Ok(export) => export,
         Err(err) => {
@@ -91,7 +91,7 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
         report.problems.push("the export does not add up to its digest".to_owned());
     }
     report.exported_sequence = export.as_ref().map(|export| export.sequence);
-    let spare = replay::spare(export, &commits).map(|spare| spare.sequence);
+    let spare = replay::spare(export, &logged.commits).map(|spare| spare.sequence);
     let found = match read_copy(&directory) {
         Ok(contents) => {
             let found = contents.found();
@@ -101,13 +101,16 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
             if let Some(doubt) = &contents.state.doubtful {
                 report.problems.push(format!("in doubt: {doubt}"));
             }
+            if contents.mended {
+                report.problems.push("the commit log mends rows of the database".to_owned());
+            }
             count(&contents.rows, &mut report)?;
             found
         }
         Err(OfflineError::Database(problem)) => Found::Damaged(problem),
         Err(err) => return Err(err),
     };
-    match judge(&found, recorded, spare) {
+    match judge(&found, recorded.at_least(logged.acknowledged), spare) {
         Verdict::Keep => (),
         Verdict::KeepInDoubt(doubt) | Verdict::Rebuild(doubt) | Verdict::StartEmpty(doubt) => {
             report.problems.push(format!("a start would find: {doubt}"));
@@ -131,9 +134,9 @@ pub fn import(path: &Path, document: &[u8], existing: Existing) -> Result<usize,
     let _lock = Lock::take(&directory.lock())?;
     directory.remove_leftovers().map_err(io_error(path))?;
     let (sequence, recorded) = SequenceFile::open(&directory.sequence()).map_err(io_error(path))?;
-    let (log, commits) = CommitLog::open(&directory.commits()).map_err(io_error(path))?;
-    let logged = commits.last().map_or(0, |commit| commit.sequence);
-    let mut newest = export.sequence.max(logged);
+    let (log, logged) =
+        CommitLog::open(&directory.commits()).map_err(|err| log_error(path, err))?;
+    let mut newest = export.sequence.max(logged.highest);
     if let Recorded::At(recorded) = recorded {
         newest = newest.max(recorded);
     }
@@ -156,11 +159,9 @@ pub fn import(path: &Path, document: &[u8], existing: Existing) -> Result<usize,
         doubt.push_str(" from a document that does not add up to its digest");
     }
     let state = State { sequence: newest, doubtful: Some(doubt), ..State::default() };
-    let mut ledger = Ledger::new(database, (log, sequence), 0, state);
     let count = export.rows.len();
-    let writes = export.rows.into_iter().map(|(place, bytes)| (place, Some(bytes))).collect();
-    ledger.commit(writes, None).map_err(|err| write_error(&err))?;
-    ledger.checkpoint().map_err(|err| write_error(&err))?;
+    Ledger::fill(database, (log, sequence), state, &export.rows, None)
+        .map_err(|err| write_error(&err))?;
     Ok(count)
 }
 
@@ -176,7 +177,8 @@ fn enter(path: &Path) -> Result<(Directory, Lock), OfflineError> {
 
 /// The database with its log, read from a copy that is gone afterwards.
 fn read_copy(directory: &Directory) -> Result<Contents, OfflineError> {
-    let commits = commits::read(&directory.commits()).map_err(io_error(directory.path()))?;
+    let logged = commits::read(&directory.commits());
+    let commits = logged.map_err(|err| log_error(directory.path(), err))?.commits;
     let mut rows = Rows::new();
     if directory.database().exists() {
         let copy = directory.copy();
@@ -225,6 +227,13 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OfflineError + use<> {
     let path = path.to_owned();
     move |source| OfflineError::Io { path, source }
+}
+
+fn log_error(path: &Path, err: LogError) -> OfflineError {
+    match err {
+        LogError::Io(source) => io_error(path)(source),
+        LogError::Unknown(_) => OfflineError::Database(err.to_string()),
+    }
 }
 
 fn database_error(err: &OpenDatabaseError) -> OfflineError {

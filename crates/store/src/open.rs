@@ -4,6 +4,7 @@ use berth_core::ports::{Clock, Loaded};
 
 use crate::{
     ballast::{Ballast, LOW},
+    commits,
     directory::Directory,
     lock::{Lock, LockError},
     recover::{RecoverError, recover},
@@ -68,9 +69,11 @@ pub fn open(options: Options) -> Result<(SledStore, Loaded), OpenError> {
     directory.remove_leftovers().map_err(failed)?;
     let mut ballast = Ballast::at(directory.ballast());
     let free = ballast.balance(options.reserve).map_err(failed)?;
-    if free < LOW {
-        // sled would begin to write and leave half a snapshot.
-        return Err(OpenError::DiskFull { free, needed: LOW });
+    // The commit log where it is not there yet, and what sled begins to write: it would leave half a
+    // snapshot.
+    let needed = LOW + commits::missing(&directory.commits());
+    if free < needed {
+        return Err(OpenError::DiskFull { free, needed });
     }
     let recovered = recover(&directory, Some(options.clock.boot_id()))?;
     let loaded = recovered.loaded.clone();

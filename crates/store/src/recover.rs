@@ -6,7 +6,7 @@ use tracing::{error, warn};
 
 use crate::{
     batch::Remains,
-    commits::{Commit, CommitLog},
+    commits::{Commit, CommitLog, LogError},
     database::{Database, OpenDatabaseError, WriteError},
     digest::Digest,
     directory::Directory,
@@ -40,6 +40,8 @@ pub enum RecoverError {
     Database(String),
     #[error("the database has schema {found}, this program knows up to {known}")]
     NewerSchema { found: u32, known: u32 },
+    #[error("{0}")]
+    NewerLog(String),
     #[error("cannot write a row: {0}")]
     Row(String),
     #[error("cannot commit what the recovery found: {0}")]
@@ -55,8 +57,8 @@ pub(crate) fn recover(
     let failed = |path: PathBuf| |source| RecoverError::io(path, source);
     let (sequence, recorded) =
         SequenceFile::open(&directory.sequence()).map_err(failed(directory.sequence()))?;
-    let (log, commits) =
-        CommitLog::open(&directory.commits()).map_err(failed(directory.commits()))?;
+    let (log, logged) =
+        CommitLog::open(&directory.commits()).map_err(|err| RecoverError::log(directory, err))?;
     let export = export::read_file(&directory.export()).unwrap_or_else(|err| {
         error!(error = berth_types::chain(&err), "the export cannot be read");
         None
@@ -66,27 +68,26 @@ pub(crate) fn recover(
     if !export_is_whole {
         error!("the export is damaged");
     }
-    let spare = replay::spare(export, &commits);
-    let (found, opened) = find(directory, &commits)?;
+    let recorded = recorded.at_least(logged.acknowledged);
+    let spare = replay::spare(export, &logged.commits);
+    let (found, opened) = find(directory, &logged.commits)?;
     let verdict = judge(&found, recorded, spare.as_ref().map(|spare| spare.sequence));
 
-    let logged = commits.last().map_or(0, |commit| commit.sequence);
     let newest = match recorded {
-        Recorded::At(sequence) => sequence.max(exported).max(logged),
-        Recorded::Missing | Recorded::Damaged => exported.max(logged),
+        Recorded::At(sequence) => sequence.max(exported).max(logged.highest),
+        Recorded::Missing | Recorded::Damaged => exported.max(logged.highest),
     };
-    let files = (log, sequence);
-    let (mut ledger, rows, imported, doubt) = match (verdict, opened) {
+    let (database, holds, mut state, rows, doubt) = match (verdict, opened) {
         (Verdict::Keep, Some(opened)) => {
             let (database, Contents { state, rows, .. }) = opened.catch_up()?;
-            (Ledger::new(database, files, state.sequence, state), rows, false, None)
+            (database, Some(state.sequence), state, rows, None)
         }
         (Verdict::KeepInDoubt(doubt), Some(opened)) => {
             let (database, Contents { mut state, rows, .. }) = opened.catch_up()?;
             let holds = state.sequence;
             state.sequence = holds.max(newest);
             state.digest = Digest::of(&rows);
-            (Ledger::new(database, files, holds, state), rows, false, Some(doubt))
+            (database, Some(holds), state, rows, Some(doubt))
         }
         (Verdict::Rebuild(doubt), opened) => {
             drop(opened);
@@ -94,14 +95,13 @@ pub(crate) fn recover(
             let spare = spare.expect("the verdict needs one");
             let state = State { sequence: newest, doubtful: spare.doubtful, ..State::default() };
             let note = if spare.whole { "" } else { "; the export is damaged too" };
-            let ledger = Ledger::new(database, files, 0, state);
-            (ledger, spare.rows, true, Some(format!("{doubt}{note}")))
+            (database, None, state, spare.rows, Some(format!("{doubt}{note}")))
         }
         (Verdict::StartEmpty(doubt), opened) => {
             drop(opened);
             let database = replace(directory, newest)?;
             let state = State { sequence: newest, ..State::default() };
-            (Ledger::new(database, files, 0, state), Rows::new(), true, Some(doubt))
+            (database, None, state, Rows::new(), Some(doubt))
         }
         (Verdict::Keep | Verdict::KeepInDoubt(_), None) => {
             unreachable!("what is kept was opened")
@@ -109,30 +109,35 @@ pub(crate) fn recover(
     };
 
     let contents = load::read(&rows).map_err(|err| RecoverError::Row(err.to_string()))?;
-    let mut writes = contents.repairs;
-    if imported {
-        for (place, bytes) in rows {
-            writes.entry(place).or_insert(Some(bytes));
-        }
+    for aside in &contents.loaded.set_aside {
+        warn!(tree = aside.tree, key = aside.key, problem = aside.problem, "set aside a row");
     }
-    let mut changed = !writes.is_empty() || ledger.state.sequence == 0;
+    let mut changed = !contents.repairs.is_empty() || state.sequence == 0;
     if let Some(doubt) = doubt {
         error!(doubt, "the database is not what was acknowledged");
-        ledger.state.doubtful = Some(match ledger.state.doubtful.take() {
+        state.doubtful = Some(match state.doubtful.take() {
             Some(earlier) if earlier != doubt => format!("{earlier}; {doubt}"),
             Some(_) | None => doubt,
         });
         changed = true;
     }
-    for aside in &contents.loaded.set_aside {
-        warn!(tree = aside.tree, key = aside.key, problem = aside.problem, "set aside a row");
-    }
-    if changed {
-        crash_point!("store::before_repair");
-        ledger.commit(writes, boot_id).map_err(RecoverError::from_commit)?;
-    }
-    // A crash may have come before the sequence file's turn.
-    ledger.checkpoint().map_err(RecoverError::from_commit)?;
+    crash_point!("store::before_repair");
+    let files = (log, sequence);
+    let ledger = match holds {
+        None => {
+            let mut rows = rows;
+            replay::redo(&mut rows, &contents.repairs);
+            Ledger::fill(database, files, state, &rows, boot_id)
+        }
+        Some(holds) => {
+            let mut ledger = Ledger::new(database, files, holds, state);
+            let written =
+                if changed { ledger.commit(contents.repairs, boot_id).map(|_| ()) } else { Ok(()) };
+            // A crash may have come before the sequence file's turn.
+            written.and_then(|()| ledger.checkpoint()).map(|()| ledger)
+        }
+    };
+    let ledger = ledger.map_err(RecoverError::from_commit)?;
     Ok(Recovered {
         // A damaged one is written anew.
         exported: !changed && exported == ledger.state.sequence && export_is_whole,
@@ -207,6 +212,13 @@ fn is_no_space(err: &WriteError) -> bool {
 }
 
 impl RecoverError {
+    fn log(directory: &Directory, err: LogError) -> Self {
+        match err {
+            LogError::Io(source) => Self::io(directory.commits(), source),
+            LogError::Unknown(_) => Self::NewerLog(err.to_string()),
+        }
+    }
+
     fn io(path: PathBuf, source: io::Error) -> Self {
         if source.kind() == io::ErrorKind::StorageFull {
             Self::NoSpace

@@ -24,7 +24,7 @@ pub(crate) fn replay(commits: &[Commit], sequence: u64) -> Option<Writes> {
     Some(sum)
 }
 
-fn redo(rows: &mut Rows, writes: &Writes) {
+pub(crate) fn redo(rows: &mut Rows, writes: &Writes) {
     for (place, value) in writes {
         match value {
             Some(value) => _ = rows.insert(place.clone(), value.clone()),
@@ -56,8 +56,21 @@ pub(crate) enum StateError {
 }
 
 impl Contents {
-    pub(crate) fn of(mut rows: Rows, commits: &[Commit]) -> Result<Self, StateError> {
-        let before = state(&rows)?.map_or(0, |state| state.sequence);
+    pub(crate) fn of(rows: Rows, commits: &[Commit]) -> Result<Self, StateError> {
+        match state(&rows) {
+            Ok(state) => Self::from(rows, commits, state.map_or(0, |state| state.sequence)),
+            // The log may have that row.
+            Err(err @ (StateError::Unreadable(_) | StateError::Missing)) => {
+                let Some(first) = commits.first() else { return Err(err) };
+                let mended = Self::from(rows, commits, first.previous)?;
+                let whole = matches!(mended.found(), Found::Holds { whole: true, .. });
+                if whole { Ok(Self { mended: true, ..mended }) } else { Err(err) }
+            }
+            Err(err @ StateError::NewerSchema(_)) => Err(err),
+        }
+    }
+
+    fn from(mut rows: Rows, commits: &[Commit], before: u64) -> Result<Self, StateError> {
         let mut replayed = replay(commits, before).unwrap_or_default();
         replayed.retain(|place, value| rows.get(place) != value.as_ref());
         let is_last = commits.last().is_some_and(|commit| commit.sequence == before);
@@ -100,7 +113,9 @@ fn state(rows: &Rows) -> Result<Option<State>, StateError> {
 /// it. A log that begins with the first commit needs no export.
 pub(crate) fn spare(export: Option<Export>, commits: &[Commit]) -> Option<Export> {
     let empty = || Export { sequence: 0, doubtful: None, rows: Rows::new(), whole: true };
-    let mut spare = export.clone().unwrap_or_else(empty);
+    let from_the_first = commits.first().is_some_and(|commit| commit.previous == 0);
+    let before = export.clone().filter(|_| !from_the_first);
+    let mut spare = before.unwrap_or_else(empty);
     let Some(writes) = spare.whole.then(|| replay(commits, spare.sequence)).flatten() else {
         return export;
     };

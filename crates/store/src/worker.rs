@@ -181,10 +181,14 @@ impl Worker {
 
     fn checkpoint(&mut self, shared: &Shared) {
         self.checkpoint = None;
-        if self.ledger.behind
-            && let Err(err) = self.ledger.checkpoint()
-        {
-            shared.broke(FailedBatch::from(err));
+        if !self.ledger.behind {
+            return;
+        }
+        // It may need a new segment, for which there is the ballast.
+        let room = self.ballast.balance(self.options.reserve).map_err(FailedBatch::Space);
+        let done = room.and_then(|_| self.ledger.checkpoint().map_err(FailedBatch::from));
+        if let Err(err) = done {
+            shared.broke(err);
         }
     }
 

@@ -237,6 +237,8 @@ async fn what_the_database_lost_of_the_last_moments_the_commit_log_gives_back() 
 async fn a_damaged_record_of_the_commit_log_is_missed_where_the_database_needs_it() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path()).unwrap();
+    let first = tempfile::tempdir().unwrap();
+    copy(directory.path(), first.path());
     for mark in 1..5 {
         store.commit(allocate(1, mark)).await.unwrap();
     }
@@ -245,12 +247,41 @@ async fn a_damaged_record_of_the_commit_log_is_missed_where_the_database_needs_i
     copy(directory.path(), killed.path());
     let (_, loaded) = open_copy(killed.path(), |_| ());
     assert_eq!((marks(&loaded.attachments), loaded.doubtful), ([(1, 4)].into(), None));
-    for (record, reached) in [(3, 3), (2, 2), (1, 1)] {
-        let (_, loaded) =
-            open_copy(killed.path(), |copy| flip(&copy.join("commits"), record * 32768 + 900));
+    for (record, reached) in [(4, 3), (3, 2), (2, 1)] {
+        let damage = |copy: &Path| flip(&copy.join("commits"), record * 4096 * 8 + 900);
+        let (_, loaded) = open_copy(killed.path(), damage);
         assert_eq!(marks(&loaded.attachments), [(1, reached)].into());
         assert!(loaded.doubtful.unwrap().contains("is at commit"), "record {record}");
+        // As after a power cut, which the sequence file is behind: those after it know.
+        let (_, loaded) = open_copy(killed.path(), |copy| {
+            damage(copy);
+            fs::copy(first.path().join("sequence"), copy.join("sequence")).unwrap();
+        });
+        assert_eq!(loaded.doubtful.is_some(), record < 4, "record {record}");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_rebuilt_from_an_older_export_and_the_log_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    store.commit([allocate(1, 1), allocate(2, 1)].concat()).await.unwrap();
+    store.close().await;
+    let older = fs::read(directory.path().join("export.json")).unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    store.commit(release(1)).await.unwrap();
+    store.commit(allocate(3, 7)).await.unwrap();
+    store.close().await;
+    fs::write(directory.path().join("export.json"), older).unwrap();
+    truncate(&directory.path().join("db/db"), 200);
+    for _ in 0..2 {
+        let (store, loaded) = open(directory.path()).unwrap();
+        assert_eq!(marks(&loaded.attachments), [(2, 1), (3, 7)].into());
+        assert!(!loaded.doubtful.unwrap().contains("lost"));
+        store.close().await;
+    }
+    let aside = directory.path().join("corrupt-4-0");
+    assert!(aside.join("commits").exists() && aside.join("export.json").exists());
 }
 
 /// The store on a copy of `directory` that `change` was done to.

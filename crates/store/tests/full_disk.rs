@@ -95,7 +95,7 @@ fn a_full_disk_refuses_adds_records_deletes_and_breaks_nothing() {
 
         // And when there is space again, all is as before.
         make_room(mounted.path(), "most");
-        std::fs::remove_file(mounted.path().join("rest")).unwrap();
+        make_room(mounted.path(), "rest");
         store.commit(allocate(100, 1)).await.unwrap();
         assert!(ballast.exists());
         store.close().await;
@@ -123,7 +123,7 @@ fn without_any_space_the_store_does_not_open_and_is_none_the_worse() {
             let err = berth_store::open(small(&state)).unwrap_err();
             assert!(matches!(err, OpenError::DiskFull { .. }), "{err:?}");
         }
-        std::fs::remove_file(mounted.path().join("rest")).unwrap();
+        make_room(mounted.path(), "rest");
         let (store, loaded) = berth_store::open(small(&state)).unwrap();
         assert_eq!((marks(&loaded.attachments), loaded.doubtful), ([(1, 1)].into(), None));
         drop(store);

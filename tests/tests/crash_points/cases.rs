@@ -31,7 +31,7 @@ pub(crate) enum Story {
     Unfinished,
     /// The daemon starts in another boot, by what it is told, while C's address rests.
     Reboot,
-    /// The daemon starts and finds its database damaged.
+    /// The daemon starts and finds its database damaged, and its log gone.
     Rebuild,
     /// The daemon starts after a kill -9, with commits that are in the log only.
     Replay,
@@ -116,10 +116,12 @@ pub(crate) const CASES: &[Case] = &[
     case("daemon::spool::released", Spool),
     case("store::moved_aside", Rebuild),
     case("store::before_repair", Rebuild),
-    case("store::after_log", Rebuild),
-    case("store::after_apply", Rebuild),
+    case("store::after_rows", Rebuild),
+    case("store::after_flush", Rebuild),
     case("store::after_sync", Rebuild),
-    case("store::after_checkpoint", Rebuild),
+    case("store::before_repair", Start),
+    case("store::after_flush", Start),
+    case("store::after_checkpoint", Start),
     case("store::after_replay", Replay),
     case("store::after_flush", Replay),
     case("store::after_sync", Replay),

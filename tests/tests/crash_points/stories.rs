@@ -110,6 +110,8 @@ pub(crate) fn play(scene: &mut Scene<'_>, case: Case) -> End {
             assert!(scene.node.stop().success());
             let log = fs::OpenOptions::new().write(true).open("/var/lib/berth/db/db").unwrap();
             log.set_len(100).unwrap();
+            // It has all that ever was.
+            fs::remove_file("/var/lib/berth/commits").unwrap();
             scene.start_and_die(case);
             (pod, Told::Held(address))
         }

@@ -1,8 +1,8 @@
 //! CNI_NETNS: whatever else is at the path than the pod's network namespace.
 
 use std::{
-    fs,
-    os::unix::fs::symlink,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use berth_tests::{
-    Addresses, Call, Node, NodeOptions, Pod, Snapshot, eventually, network_config, ping,
+    Addresses, Call, Node, NodeOptions, Pod, Snapshot, binary, eventually, network_config, ping,
 };
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::json;
@@ -155,5 +155,31 @@ fn a_namespace_that_vanishes_during_add_leaves_nothing() {
             node.del(&pod).nothing();
             node.assert_no_trace_since(&before);
         }
+    });
+}
+
+#[test]
+fn a_plugin_that_may_not_enter_the_namespace_says_so_and_gives_the_address_back() {
+    Node::with(NodeOptions::default(), |node| {
+        let before = Snapshot::take();
+        let weak = node.directory().join("weak-berth");
+        let berth = binary("berth");
+        let script = format!(
+            "#!/bin/sh\nexec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin {}\n",
+            berth.display()
+        );
+        fs::write(&weak, script).unwrap();
+        fs::set_permissions(&weak, Permissions::from_mode(0o755)).unwrap();
+        let pod = Pod::new();
+        let answer = Call::of("ADD", &pod).program(&weak).run();
+        assert_eq!(answer.signal, None, "{answer:?}");
+        assert!(answer.error_code() > 0, "{answer:?}");
+        assert!(answer.stdout.contains("cannot enter the pod's network namespace"), "{answer:?}");
+        assert!(node.records(&pod.id).is_empty());
+        node.add(&pod).result();
+        let answer = Call::of("CHECK", &pod).program(&weak).run();
+        assert_eq!(answer.signal, None, "{answer:?}");
+        node.del(&pod).nothing();
+        node.assert_no_trace_since(&before);
     });
 }

@@ -163,13 +163,15 @@ fn check(node: &Node, pods: &Pods, case: &str, log: &str) -> &'static str {
 }
 
 #[test]
-fn with_database_and_export_lost_no_live_pods_address_is_given_out_until_its_delete() {
+fn with_database_log_and_export_lost_no_live_pods_address_is_given_out_until_its_delete() {
     Node::with(small(), |node| {
         let pods = history(node);
         for path in files(Path::new(STATE)) {
             let name = path.to_string_lossy();
             if name.contains("db/") || name.contains("export.json") {
                 Damage::Truncate.of(&path);
+            } else if name.contains("commits") {
+                Damage::Empty.of(&path);
             }
         }
         node.start();

@@ -51,9 +51,8 @@ impl Ipam {
         }
         attachment.state = AttachmentState::Committed { wired: request.wired };
         fail_point!("core::commit::before_write");
-        // Nothing waits for the disk here: a power cut that takes the mark back ends the pod too,
-        // and a crash leaves the record uncommitted, which GC looks at only once its namespace
-        // is dead.
+        // On disk before the plugin says that the pod has its network: GC looks at a committed record
+        // with other eyes.
         self.inner.store.commit(vec![Change::PutAttachment(Box::new(attachment.clone()))]).await?;
         fail_point!("core::commit::written");
         self.tell(EventKind::Committed, &attachment, "");

@@ -56,7 +56,7 @@ impl Ipam {
     /// same: the ADD that it is meant for may still be on its way.
     ///
     /// **Order matters:** off the network, erase, rest. The erasure, the cool-down and the
-    /// intent to delete the links are one transaction.
+    /// intent to delete the links are one commit.
     #[instrument(skip_all, fields(key = %request.key, reason = ?request.reason))]
     pub async fn release(&self, mut request: Release) -> Result<Released, ReleaseError> {
         request.started = request.started.map(|started| self.not_in_the_future(started));

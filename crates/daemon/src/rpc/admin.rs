@@ -6,7 +6,7 @@ use berth_types::one_line;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use crate::gc;
+use crate::aside::aside;
 
 use super::{LONGEST_REASON, Service, limit, require_root, status};
 
@@ -41,7 +41,11 @@ impl v1::admin_server::Admin for Service {
         let request = gc_request(request.into_inner()).map_err(bad)?;
         let ipam = self.ipam.clone();
         let findings = self
-            .run(async move { gc::pass(ipam, request).await.map_err(|err| status::collect(&err)) })
+            .run(async move {
+                aside(async move { ipam.collect(request).await })
+                    .await
+                    .map_err(|err| status::collect(&err))
+            })
             .await?;
         let findings = findings
             .into_iter()

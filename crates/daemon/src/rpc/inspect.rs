@@ -8,6 +8,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{Service, require_root, status};
+use crate::aside::aside;
 
 fn bad(err: BadRequest) -> Status {
     status::bad_request(&err)
@@ -120,7 +121,9 @@ impl v1::inspect_server::Inspect for Service {
                 Question::Address(address)
             }
         };
-        let answer = self.ipam.explain(question).await.map_err(|err| status::explain(&err))?;
+        let ipam = self.ipam.clone();
+        let answer = aside(async move { ipam.explain(question).await }).await;
+        let answer = answer.map_err(|err| status::explain(&err))?;
         Ok(Response::new(v1::ExplainReply {
             verdict: answer.verdict,
             facts: answer.facts,

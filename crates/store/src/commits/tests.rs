@@ -21,8 +21,8 @@ impl Log {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("commits");
-        let (log, commits) = CommitLog::open(&path).unwrap();
-        assert_eq!(commits, []);
+        let (log, logged) = CommitLog::open(&path).unwrap();
+        assert_eq!(logged, Logged::default());
         Self { _directory: directory, path, log }
     }
 
@@ -33,7 +33,7 @@ impl Log {
     }
 
     fn sequences(&self) -> Vec<u64> {
-        read(&self.path).unwrap().iter().map(|commit| commit.sequence).collect()
+        read(&self.path).unwrap().commits.iter().map(|commit| commit.sequence).collect()
     }
 
     fn flip(&self, at: u64) {
@@ -51,7 +51,7 @@ fn what_was_appended_is_read_back_in_order() {
     // Longer than a page.
     it.append(3, &put("b", &"x".repeat(9000)));
     it.append(4, &put("c", "4"));
-    let commits = CommitLog::open(&it.path).unwrap().1;
+    let commits = CommitLog::open(&it.path).unwrap().1.commits;
     assert_eq!(it.sequences(), [1, 2, 3, 4]);
     assert_eq!(
         commits[1],
@@ -67,6 +67,9 @@ fn a_torn_or_damaged_record_ends_the_log_before_it() {
     for at in [PAGE, PAGE + 5, PAGE + 9, PAGE + 17, PAGE + 25, PAGE + 30] {
         it.flip(at);
         assert_eq!(it.sequences(), [1], "byte {at}");
+        // The third is whole, and says that the second was there.
+        let logged = read(&it.path).unwrap();
+        assert_eq!((logged.highest, logged.acknowledged), (3, 2));
         it.flip(at);
     }
     assert_eq!(it.sequences(), [1, 2, 3]);
@@ -76,12 +79,35 @@ fn a_torn_or_damaged_record_ends_the_log_before_it() {
 fn records_from_before_a_restart_are_not_taken_for_later_ones() {
     let mut it = Log::new();
     (1..=3).for_each(|sequence| it.append(sequence, &put("a", "value")));
-    it.log.restart(3);
+    it.log.restart();
     assert_eq!(it.sequences(), [1, 2, 3]);
     it.append(4, &put("a", "value"));
     assert_eq!(it.sequences(), [4]);
     it.append(5, &put("a", "value"));
     assert_eq!(it.sequences(), [4, 5]);
+}
+
+#[test]
+fn an_opened_log_is_gone_on_with_where_it_ends_unless_the_database_is_elsewhere() {
+    let mut it = Log::new();
+    (1..=3).for_each(|sequence| it.append(sequence, &put("a", "value")));
+    it.log = CommitLog::open(&it.path).unwrap().0;
+    it.log.follow(3);
+    it.append(4, &put("a", "value"));
+    assert_eq!(it.sequences(), [1, 2, 3, 4]);
+    it.log.follow(9);
+    it.append(11, &put("a", "value"));
+    assert_eq!(it.sequences(), [11]);
+}
+
+#[test]
+fn a_record_that_is_whole_and_not_known_is_an_error_and_not_the_end() {
+    let mut it = Log::new();
+    it.append(1, &put("a", "value"));
+    let newer = seal(1, 2, b"\xff\xff\xff").unwrap();
+    it.log.append(&newer, 2).unwrap();
+    assert!(matches!(read(&it.path), Err(LogError::Unknown(2))));
+    assert!(matches!(CommitLog::open(&it.path), Err(LogError::Unknown(2))));
 }
 
 #[test]
@@ -100,11 +126,11 @@ fn the_log_is_made_whole_before_it_is_used_and_does_not_grow() {
     }
     assert_eq!((sequence, size()), (CAPACITY / PAGE, CAPACITY));
     // What is larger than all of it still has its place: at the beginning.
-    it.log.restart(sequence);
+    it.log.restart();
     let large = put("a", &"x".repeat(3 << 20));
     it.append(sequence + 1, &large);
-    assert_eq!(read(&it.path).unwrap()[0].writes, large);
-    assert_eq!(CommitLog::open(&it.path).unwrap().1.len(), 1);
+    assert_eq!(read(&it.path).unwrap().commits[0].writes, large);
+    assert_eq!(CommitLog::open(&it.path).unwrap().1.commits.len(), 1);
 }
 
 /// Golden: a later daemon must read the log of this one.
