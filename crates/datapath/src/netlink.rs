@@ -1,4 +1,4 @@
-use std::{io, os::fd::IntoRawFd, time::Duration};
+use std::{io, os::fd::IntoRawFd, sync::Arc, time::Duration};
 
 use berth_types::InterfaceName;
 use futures_util::StreamExt;
@@ -10,7 +10,10 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, TokioSocket, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 use rtnetlink::Handle;
-use tokio::time::timeout;
+use tokio::{
+    sync::Mutex,
+    time::{sleep, timeout},
+};
 
 /// The kernel answers while the request is being sent, but for the lock it may have to wait
 /// for: deleting hundreds of links holds that for some tenths of a second.
@@ -19,6 +22,9 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 /// A dump is cut when something changes meanwhile. On a node that is starting many pods it may
 /// take a few tries to get a whole one.
 pub(crate) const DUMPS: usize = 20;
+
+/// The pause for a dump whose caller went away: it ends as fast as it is read.
+const LEFT_ALONE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
@@ -81,6 +87,8 @@ pub(crate) fn make_strict(socket: &mut Socket) -> io::Result<()> {
 #[derive(Debug, Clone)]
 pub(crate) struct Netlink {
     handle: Handle,
+    /// The kernel carries one dump at a time on a socket, and refuses the next with EBUSY.
+    dumps: Arc<Mutex<()>>,
 }
 
 impl Netlink {
@@ -95,7 +103,7 @@ impl Netlink {
         let (connection, handle, _) = rtnetlink::from_socket(socket);
         // Ends with the last handle.
         tokio::spawn(connection);
-        Ok(Self { handle })
+        Ok(Self { handle, dumps: Arc::default() })
     }
 
     /// One change, and whatever the kernel echoes of it.
@@ -124,11 +132,14 @@ impl Netlink {
         &self,
         message: &RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, NetError> {
+        let _turn = self.dumps.lock().await;
         for _ in 0..DUMPS {
             match self.talk(message.clone(), NLM_F_REQUEST | NLM_F_DUMP).await {
                 Ok((found, Whole::Yes)) => return Ok(found),
                 Ok((_, Whole::Cut)) => (),
                 Err(err) if err.errno() == Some(Errno::EINTR) => (),
+                // One that nobody waits for any more has not come to its end.
+                Err(err) if err.errno() == Some(Errno::EBUSY) => sleep(LEFT_ALONE).await,
                 Err(err) => return Err(err),
             }
             tokio::task::yield_now().await;
@@ -226,6 +237,26 @@ mod tests {
         end.header.flags = NLM_F_DUMP_INTR;
         hear(end, &mut heard).unwrap();
         assert_eq!(heard.1, Whole::Cut);
+    }
+
+    #[test]
+    fn dumps_that_are_asked_for_at_once_or_given_up_do_not_disturb_each_other() {
+        berth_testkit::in_netns(|| async {
+            for number in 0..60 {
+                berth_testkit::ip(&format!("link add a{number} type veth peer b{number}"));
+            }
+            let netlink = Netlink::open().unwrap();
+            let links = crate::message::dump_links();
+            for round in 0..30 {
+                // Given up at any point of its way.
+                let given_up = timeout(Duration::from_micros(round * 20), netlink.dump(&links));
+                let whole = (0..6).map(|_| netlink.dump(&links));
+                let (_, whole) = tokio::join!(given_up, futures_util::future::join_all(whole));
+                for found in whole {
+                    assert_eq!(found.unwrap().len(), 121, "round {round}");
+                }
+            }
+        });
     }
 
     #[test]
