@@ -81,6 +81,10 @@ fn damage_is_bad_news_and_told_in_words() {
     let state = stopped_state();
     let log = state.path().join("db/db");
     fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(64).unwrap();
+    // The commit log still has all that ever was, and a start makes the database whole.
+    let (status, report) = check(state.path());
+    assert_eq!((status, &report["attachments"]), (0, &json!(1)), "{report}");
+    fs::remove_file(state.path().join("commits")).unwrap();
     let outcome = db(state.path(), "check");
     assert_eq!(outcome.status, 1, "{}", outcome.stdout);
     assert!(outcome.stdout.starts_with("sound         no\n"), "{}", outcome.stdout);
