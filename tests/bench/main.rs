@@ -38,31 +38,39 @@ fn main() -> ExitCode {
     };
     let mut report = Report::default();
     for family in Family::ALL {
-        let part = measure(&options, family);
-        report.extend(part);
+        measure(&options, family, |part| {
+            report.extend(part);
+            // As it goes: what was measured is not lost when the rest never comes.
+            save(&options, &report);
+        });
     }
     report.print();
     goals::print(&report);
+    ExitCode::SUCCESS
+}
+
+fn save(options: &Options, report: &Report) {
     if let Some(path) = &options.json {
         fs::write(path, report.json()).unwrap();
     }
     if let Some(path) = &options.svg {
-        fs::write(path, chart::draw(&report)).unwrap();
+        fs::write(path, chart::draw(report)).unwrap();
     }
-    ExitCode::SUCCESS
 }
 
-/// All of one family, on a node of its own with a fresh state directory.
-fn measure(options: &Options, family: Family) -> Report {
+/// All of one family, on a node of its own with a fresh state directory; `hear` is told when the
+/// figures of one number of records are there, and at the end.
+fn measure(options: &Options, family: Family, mut hear: impl FnMut(Report)) {
     let config = NodeOptions::config(json!({
         "pod_cidrs": family.berth_cidrs(),
         "ip_stack": match family { Family::V4 => "ipv4", Family::Dual => "dual" },
     }));
     let (options, (sender, receiver)) = (options.clone(), std::sync::mpsc::channel());
-    Node::with(config, move |node| {
-        let mut report = Report::default();
-        Bench::new(node, &options, family).run(&mut report);
-        sender.send(report).expect("the receiver waits");
+    let measuring = std::thread::spawn(move || {
+        Node::with(config, move |node| Bench::new(node, &options, family).run(&sender));
     });
-    receiver.recv().expect("the body has sent it")
+    receiver.iter().for_each(&mut hear);
+    if let Err(panic) = measuring.join() {
+        std::panic::resume_unwind(panic);
+    }
 }

@@ -1,9 +1,11 @@
 //! The order of the batches.
 
 use std::{
+    mem,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc::Sender,
     },
     thread,
     time::Duration,
@@ -60,7 +62,10 @@ impl<'a> Bench<'a> {
         Self { node, options, family, pods, plugins, floor, filled: 0, burst: 0 }
     }
 
-    pub(crate) fn run(mut self, report: &mut Report) {
+    /// Sends what is measured whenever one number of records is through, and the rest at the end.
+    pub(crate) fn run(mut self, sender: &Sender<Report>) {
+        let mut whole = Report::default();
+        let report = &mut whole;
         self.count_syscalls(report);
         let (pid, options) = (self.node.daemon().pid(), self.options);
         for records in options.records.iter().copied() {
@@ -78,6 +83,7 @@ impl<'a> Bench<'a> {
             }
             let setting = Setting { family: self.family, records, parallel: BURST.0 };
             self.allocate(setting, BURST.1, pid, report);
+            sender.send(mem::take(report)).expect("the receiver waits");
         }
         report.resident = report.resident.max(self.node.daemon().usage().resident);
         self.node.kill();
@@ -86,6 +92,7 @@ impl<'a> Bench<'a> {
         let restart =
             Restart { family: self.family, records: self.filled, took: stopwatch.elapsed() };
         report.restarts.push(restart);
+        sender.send(whole).expect("the receiver waits");
     }
 
     fn count_syscalls(&mut self, report: &mut Report) {
