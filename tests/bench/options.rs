@@ -39,6 +39,8 @@ impl Options {
                     let text = value()?;
                     options.pods = text.parse().map_err(|_| format!("--pods {text}: a number"))?;
                 }
+                "--parallel" => options.parallel = numbers(&argument, &value()?)?,
+                "--records" => options.records = numbers(&argument, &value()?)?,
                 "--json" => options.json = Some(value()?.into()),
                 "--svg" => options.svg = Some(value()?.into()),
                 "--plugin" => options.plugin = value()?.into(),
@@ -51,4 +53,9 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+fn numbers(argument: &str, text: &str) -> Result<Vec<usize>, String> {
+    let number = |text: &str| text.parse().map_err(|_| format!("{argument} {text}: numbers"));
+    text.split(',').map(number).collect()
 }

@@ -1,6 +1,8 @@
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io,
+    ops::Range,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
 };
@@ -11,13 +13,12 @@ use crate::tree::{Place, Writes};
 
 /// Its size from the first opening on: a commit writes into blocks that are there, so that a full
 /// disk does not refuse it (unless the file system writes nothing in place) and its sync brings no
-/// metadata to the disk.
-const CAPACITY: u64 = 1 << 20;
+/// metadata to the disk. Some 2,000 commits, more than the second between two checkpoints has.
+pub(crate) const CAPACITY: usize = 8 << 20;
 
 /// Records begin at multiples of this. No page of the cache and no sector of any disk holds two, so
 /// that one torn write never spoils what was acknowledged before.
-const PAGE: u64 = 4096;
-const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 const MARK: &[u8; 4] = b"BCL1";
 
@@ -25,32 +26,34 @@ const MARK: &[u8; 4] = b"BCL1";
 /// endian.
 const HEAD: usize = 28;
 
-/// The commits of the last moments, each one record that was on disk before the database was
-/// changed and before anyone was told.
+/// The last commits, each one record that was on disk before the database was changed and before
+/// anyone was told.
 ///
-/// When it is full the database is brought to the disk and the next record is written at the
-/// beginning again. What is left of the old ones behind it is told apart by its sequences: each
-/// record names the one before.
+/// The file is a ring: at its end the next record goes to the beginning, over the oldest ones. Where
+/// they stand in it says nothing; each names the one before.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
     file: File,
-    /// Where the next record goes.
-    end: u64,
-    /// Sequence of the last record, or of the database where there is none.
+    /// Where the last record ends.
+    end: usize,
+    /// Sequence of the last record, or of the database where that is another one's.
     last: u64,
+    /// Sequences of the records that are there, by where they begin.
+    kept: BTreeMap<usize, u64>,
 }
 
 /// What a log says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
-    /// From the beginning, as long as each record is whole and follows the one before.
-    pub(crate) commits: Vec<Commit>,
-    /// The highest sequence in any record that is whole, wherever it stands.
+    /// In their order, parted where one does not follow the one before.
+    pub(crate) runs: Vec<Vec<Commit>>,
+    /// The highest sequence of them all.
     pub(crate) highest: u64,
     /// The highest that any of them names as the one before: that one was on disk.
     pub(crate) acknowledged: u64,
-    /// Where the last of `commits` ends.
-    end: u64,
+    /// Where the record of the highest stands.
+    newest: Range<usize>,
+    kept: BTreeMap<usize, u64>,
 }
 
 /// One commit, to be done again.
@@ -77,36 +80,26 @@ impl CommitLog {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path)?;
-        let length = file.metadata()?.len();
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         if length < CAPACITY {
-            let missing = vec![0; usize::try_from(CAPACITY - length).unwrap_or_default()];
-            file.write_all_at(&missing, length)?;
+            file.write_all_at(&vec![0; CAPACITY - length], length as u64)?;
             file.sync_all()?;
             path.parent().map_or(Ok(()), durable::sync_directory)?;
         }
         let bytes = std::fs::read(path)?;
         let logged = parse(&bytes)?;
         // The last one may be in the page cache only, where a sync failed even as if it were on the
-        // disk, and the database is about to follow it.
-        let used = usize::try_from(logged.end).unwrap_or(usize::MAX).min(bytes.len());
-        file.write_all_at(&bytes[..used], 0)?;
+        // disk, and the database is about to follow it. Those before it were synced before it came.
+        let newest = logged.newest.clone();
+        file.write_all_at(&bytes[newest.clone()], newest.start as u64)?;
         file.sync_data()?;
-        let last = logged.commits.last().map_or(0, |commit| commit.sequence);
-        Ok((Self { file, end: logged.end, last }, logged))
+        let (end, last, kept) = (newest.end, logged.highest, logged.kept.clone());
+        Ok((Self { file, end, last, kept }, logged))
     }
 
-    /// The database is on disk with all commits up to `sequence`, which the next record follows:
-    /// behind the last one, or at the beginning where that is another one's.
+    /// The database is on disk with all commits up to `sequence`, which the next record follows.
     pub(crate) fn follow(&mut self, sequence: u64) {
-        if self.last != sequence {
-            self.last = sequence;
-            self.end = 0;
-        }
-    }
-
-    /// The database is on disk with all that is here.
-    pub(crate) fn restart(&mut self) {
-        self.end = 0;
+        self.last = sequence;
     }
 
     pub(crate) fn record(
@@ -118,25 +111,35 @@ impl CommitLog {
         encode(&commit)
     }
 
-    /// At the beginning there is room for anything.
-    pub(crate) fn has_room(&self, record: &[u8]) -> bool {
-        self.end == 0 || self.end + record.len() as u64 <= CAPACITY
+    /// The highest sequence among the commits that are lost with `record`: the database must be on
+    /// disk with them.
+    pub(crate) fn overwrites(&self, record: &[u8]) -> Option<u64> {
+        self.kept.range(self.place(record)).map(|(_, sequence)| *sequence).max()
     }
 
     /// On disk when it returns.
     pub(crate) fn append(&mut self, record: &[u8], sequence: u64) -> io::Result<()> {
-        self.file.write_all_at(record, self.end)?;
+        let place = self.place(record);
+        self.file.write_all_at(record, place.start as u64)?;
         crash_point!("store::after_log");
         self.file.sync_data()?;
-        self.end = next_page(self.end + record.len() as u64);
+        self.kept.retain(|at, _| !place.contains(at));
+        self.kept.insert(place.start, sequence);
+        self.end = place.end;
         self.last = sequence;
         Ok(())
+    }
+
+    /// Whole pages. What is larger than all of the log still has its place, from the beginning on.
+    fn place(&self, record: &[u8]) -> Range<usize> {
+        let start = if self.end + record.len() <= CAPACITY { self.end } else { 0 };
+        start..(start + record.len()).next_multiple_of(PAGE)
     }
 }
 
 /// Bytes that the log at `path` still has to take from the disk.
 pub(crate) fn missing(path: &Path) -> u64 {
-    CAPACITY.saturating_sub(std::fs::metadata(path).map_or(0, |found| found.len()))
+    (CAPACITY as u64).saturating_sub(std::fs::metadata(path).map_or(0, |found| found.len()))
 }
 
 /// What the log at `path` says, if there is one. Writes nothing.
@@ -149,20 +152,29 @@ pub(crate) fn read(path: &Path) -> Result<Logged, LogError> {
 }
 
 pub(crate) fn parse(bytes: &[u8]) -> Result<Logged, LogError> {
-    let (mut logged, mut at, mut leads_on) = (Logged::default(), 0, true);
+    let (mut logged, mut commits, mut at) = (Logged::default(), Vec::new(), 0);
     while at < bytes.len() {
         let Some((commit, length)) = decode(&bytes[at..])? else {
-            leads_on = false;
-            at += PAGE_BYTES;
+            at += PAGE;
             continue;
         };
-        logged.highest = logged.highest.max(commit.sequence);
+        let end = (at + length).next_multiple_of(PAGE);
+        if logged.highest < commit.sequence {
+            logged.highest = commit.sequence;
+            logged.newest = at..end.min(bytes.len());
+        }
         logged.acknowledged = logged.acknowledged.max(commit.previous);
-        at = (at + length).next_multiple_of(PAGE_BYTES);
-        leads_on &= logged.commits.last().is_none_or(|it| it.sequence == commit.previous);
-        if leads_on {
-            logged.end = at as u64;
-            logged.commits.push(commit);
+        logged.kept.insert(at, commit.sequence);
+        commits.push(commit);
+        at = end;
+    }
+    commits.sort_by_key(|commit| commit.sequence);
+    for commit in commits {
+        match logged.runs.last_mut() {
+            Some(run) if run.last().is_some_and(|it| it.sequence == commit.previous) => {
+                run.push(commit);
+            }
+            Some(_) | None => logged.runs.push(vec![commit]),
         }
     }
     Ok(logged)
@@ -226,10 +238,6 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
     hasher.update(head);
     hasher.update(body);
     hasher.finalize()
-}
-
-fn next_page(end: u64) -> u64 {
-    end.next_multiple_of(PAGE)
 }
 
 #[cfg(test)]

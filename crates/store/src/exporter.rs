@@ -1,5 +1,6 @@
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     thread::JoinHandle,
     time::Duration,
 };
@@ -11,14 +12,19 @@ use tracing::{error, warn};
 use crate::{
     export,
     ledger::Ledger,
+    snapshot::{Snapshot, SnapshotError},
     store::{Shared, lock},
 };
 
-/// An export of thousands of records takes milliseconds of the store's thread: it takes no more
-/// than this part of its time.
-const EXPORT_SHARE: u32 = 20;
+/// An export of thousands of records takes tens of milliseconds: it takes no more than this part of
+/// the time, whatever its size, so that one attachment does not cost more where there are many.
+const EXPORT_SHARE: u32 = 500;
 
-/// Writes the export beside the commits.
+/// Commits after which an export is written even if none is due yet: the log holds four times as
+/// many, and should lead from the export to the last commit.
+const MOST_COMMITS: u64 = 512;
+
+/// Writes the export beside the commits, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     path: PathBuf,
@@ -26,14 +32,27 @@ pub(crate) struct Exporter {
     /// Set while there is a commit that the export does not have.
     due: Option<Instant>,
     not_before: Instant,
-    writing: Option<JoinHandle<bool>>,
+    /// Commit that the last export was begun at, or that the first one is not behind.
+    begun: u64,
+    writing: Option<JoinHandle<Duration>>,
+    /// The last one, from the first row to the last byte.
+    took: Duration,
 }
 
 impl Exporter {
-    /// `due` where the export at `path` is not of the last commit.
-    pub(crate) fn new(path: PathBuf, interval: Duration, due: bool) -> Self {
+    /// `due` where the export at `path` is not of the last commit, `sequence`.
+    pub(crate) fn new(path: PathBuf, interval: Duration, sequence: u64, due: bool) -> Self {
         let not_before = Instant::now();
-        Self { path, interval, due: due.then_some(not_before), not_before, writing: None }
+        let due = due.then_some(not_before);
+        Self {
+            path,
+            interval,
+            due,
+            not_before,
+            begun: sequence,
+            writing: None,
+            took: Duration::ZERO,
+        }
     }
 
     /// When the next one is to be written; `None` while there is nothing to write.
@@ -41,72 +60,81 @@ impl Exporter {
         self.due
     }
 
-    /// Something was committed.
-    pub(crate) fn want(&mut self) {
-        self.due.get_or_insert(self.not_before);
+    /// `sequence` was committed.
+    pub(crate) fn want(&mut self, sequence: u64) {
+        let due = *self.due.get_or_insert(self.not_before);
+        if sequence.saturating_sub(self.begun) >= MOST_COMMITS {
+            self.due = Some(due.min(Instant::now()));
+        }
     }
 
-    /// Takes the rows and leaves the writing to a thread of its own, so that no commit waits for
-    /// a file of many records.
-    pub(crate) fn begin(&mut self, ledger: &Ledger, shared: &Shared) {
-        let begun = Instant::now();
-        self.due = None;
-        self.not_before = begun + self.interval;
-        if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
-            self.want();
+    pub(crate) fn begin(&mut self, ledger: &Ledger, shared: &Arc<Shared>) {
+        self.begun = ledger.state.sequence;
+        let is_written = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_written {
+            self.wait_for_end();
+        }
+        self.not_before = Instant::now() + self.interval.max(self.took * EXPORT_SHARE);
+        // A disk that takes as long as that is not asked more often.
+        self.due = (!is_written).then_some(self.not_before);
+        if !is_written {
             return;
         }
-        self.note_end(shared);
-        let Some(document) = document(ledger, shared) else { return };
-        let took = begun.elapsed() * EXPORT_SHARE;
-        self.not_before = self.not_before.max(begun + took);
-        let path = self.path.clone();
-        let writing = std::thread::Builder::new()
-            .name("berth-export".to_owned())
-            .spawn(move || write_document(&path, &document));
+        let (snapshot, path, shared) = (ledger.snapshot(), self.path.clone(), Arc::clone(shared));
+        let writing =
+            std::thread::Builder::new().name("berth-export".to_owned()).spawn(move || {
+                let begun = Instant::now();
+                write(snapshot, &path, &shared);
+                begun.elapsed()
+            });
         match writing {
             Ok(writing) => self.writing = Some(writing),
             Err(err) => warn!(%err, "cannot start a thread for the export"),
         }
     }
 
+    pub(crate) fn wait_for_end(&mut self) {
+        // What it could not do, it said.
+        if let Some(Ok(took)) = self.writing.take().map(JoinHandle::join) {
+            self.took = took;
+        }
+    }
+
     /// The last one, if the one on disk is not of the last commit.
     pub(crate) fn finish(&mut self, ledger: &Ledger, shared: &Shared) {
-        self.note_end(shared);
-        if self.due.is_some()
-            && let Some(document) = document(ledger, shared)
-        {
-            write_document(&self.path, &document);
+        self.wait_for_end();
+        if self.due.is_some() {
+            write(ledger.snapshot(), &self.path, shared);
         }
     }
-
-    fn note_end(&mut self, shared: &Shared) {
-        let Some(writing) = self.writing.take() else { return };
-        let written = writing.join().unwrap_or(false);
-        let mut statistics = lock(&shared.statistics);
-        if written {
-            statistics.exports += 1;
-        } else {
-            statistics.exports_failed += 1;
-        }
-    }
-}
-
-fn document(ledger: &Ledger, shared: &Shared) -> Option<Vec<u8>> {
-    let rows = match ledger.rows() {
-        Ok(rows) => rows,
-        Err(err) => {
-            shared.broke(err);
-            return None;
-        }
-    };
-    let document = export::write(&ledger.state, &rows);
-    document
-        .inspect_err(|err| error!(error = berth_types::chain(err), "cannot export the store"))
-        .ok()
 }
 
 /// An export that cannot be written is no reason to stop: database and commit log hold everything.
+fn write(snapshot: Snapshot, path: &Path, shared: &Shared) {
+    let document = match snapshot.read() {
+        Ok((state, rows)) => export::write(&state, &rows),
+        Err(err @ SnapshotError::Digest) => {
+            // The next opening finds out what can be had. The export before is better than this.
+            error!(%err, "cannot export the store");
+            lock(&shared.statistics).exports_failed += 1;
+            return;
+        }
+        Err(err @ SnapshotError::Read(_)) => {
+            shared.broke(err);
+            return;
+        }
+    };
+    let written = document
+        .inspect_err(|err| error!(error = berth_types::chain(err), "cannot export the store"))
+        .is_ok_and(|document| write_document(path, &document));
+    let mut statistics = lock(&shared.statistics);
+    if written {
+        statistics.exports += 1;
+    } else {
+        statistics.exports_failed += 1;
+    }
+}
+
 fn write_document(path: &Path, document: &[u8]) -> bool {
     crash_point!("store::before_export");
     let written = durable::replace(path, document, 0o600);

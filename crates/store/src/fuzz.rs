@@ -56,14 +56,14 @@ pub fn rows(lines: &[u8]) {
 /// right. What is read is written again as the same bytes, and can be done again.
 pub fn commits(bytes: &[u8]) {
     for log in [bytes.to_vec(), commits::sealed(bytes)] {
-        let Ok(read) = commits::parse(&log).map(|logged| logged.commits) else { continue };
+        let Ok(read) = commits::parse(&log).map(|logged| logged.runs) else { continue };
         let mut written = Vec::new();
-        for commit in &read {
+        for commit in read.iter().flatten() {
             written.extend(commits::encode(commit).expect("what was read can be written"));
-            written.resize(written.len().next_multiple_of(4096), 0);
+            written.resize(written.len().next_multiple_of(commits::PAGE), 0);
         }
         let again = commits::parse(&written).expect("what was written can be read");
-        assert_eq!(again.commits, read);
+        assert_eq!(again.runs, read);
         if let Ok(contents) = Contents::of(Rows::new(), &read) {
             settle(contents.rows);
         }

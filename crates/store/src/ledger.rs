@@ -1,4 +1,11 @@
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use berth_types::BootId;
 use tokio::time::Instant;
@@ -9,19 +16,30 @@ use crate::{
     digest::Digest,
     row::{self, RowError, State},
     sequence::SequenceFile,
+    snapshot::{Since, Snapshot},
     tree::{Rows, Tree, Writes},
 };
 
 /// The commit log, the database and the sequence file together: what a commit is.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) database: Database,
+    pub(crate) database: Arc<Database>,
     log: CommitLog,
-    sequence: SequenceFile,
+    sequence: Arc<SequenceFile>,
     /// As last committed.
     pub(crate) state: State,
-    /// The log has something that the database may not have on disk.
-    pub(crate) behind: bool,
+    /// The database is on disk with all commits up to this one.
+    durable: Arc<AtomicU64>,
+    since: Since,
+}
+
+/// What brings the database to the disk with all commits up to one, beside the commits that go on.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    database: Arc<Database>,
+    sequence: Arc<SequenceFile>,
+    upto: u64,
+    durable: Arc<AtomicU64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +68,14 @@ impl Ledger {
         state: State,
     ) -> Self {
         log.follow(holds);
-        Self { database, log, sequence, state, behind: false }
+        Self {
+            database: Arc::new(database),
+            log,
+            sequence: Arc::new(sequence),
+            state,
+            durable: Arc::new(AtomicU64::new(holds)),
+            since: Since::default(),
+        }
     }
 
     /// Of a new database that is filled with `rows`, on disk when it returns, as the commit after
@@ -77,7 +102,7 @@ impl Ledger {
         writes.insert((Tree::Meta, State::KEY.into()), Some(row));
         database.apply(&writes)?;
         database.sync()?;
-        let mut ledger = Self::new(database, files, state.sequence, state);
+        let ledger = Self::new(database, files, state.sequence, state);
         ledger.note_sequence()?;
         Ok(ledger)
     }
@@ -105,48 +130,61 @@ impl Ledger {
         let state = row::encode(&next).map_err(CommitError::State)?;
         writes.insert((Tree::Meta, State::KEY.into()), Some(state));
         let record = self.log.record(next.sequence, &writes).map_err(CommitError::Record)?;
-        if !self.log.has_room(&record) {
-            self.checkpoint()?;
-            self.log.restart();
+        if self.log.overwrites(&record).is_some_and(|sequence| sequence > self.durable()) {
+            self.checkpoint().run()?;
         }
         let begun = Instant::now();
         crash_point!("store::before_log");
         self.log.append(&record, next.sequence).map_err(CommitError::Log)?;
         let took = begun.elapsed();
         crash_point!("store::after_log_sync");
-        self.behind = true;
+        let noting = self.since.hold();
         self.database.apply(&writes)?;
         crash_point!("store::after_apply");
+        noting.add(writes, &next);
         self.state = next;
         self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
         crash_point!("store::after_sequence");
         Ok(took)
     }
 
-    /// Brings the database to the disk. The log goes on: what leads from the export to here is worth
-    /// more than its place.
-    pub(crate) fn checkpoint(&mut self) -> Result<(), CommitError> {
-        self.database.sync()?;
-        self.note_sequence()?;
-        crash_point!("store::after_checkpoint");
-        self.behind = false;
-        Ok(())
+    /// The log has something that the database may not have on disk.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.durable() < self.state.sequence
     }
 
-    fn note_sequence(&mut self) -> Result<(), CommitError> {
+    fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// The log goes on behind it: what leads from the export to here is worth more than its place.
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            database: Arc::clone(&self.database),
+            sequence: Arc::clone(&self.sequence),
+            upto: self.state.sequence,
+            durable: Arc::clone(&self.durable),
+        }
+    }
+
+    /// A crash may have come before the sequence file's turn.
+    pub(crate) fn note_sequence(&self) -> Result<(), CommitError> {
         self.sequence.write(self.state.sequence).map_err(CommitError::Sequence)?;
         self.sequence.sync().map_err(CommitError::Sequence)
     }
 
-    /// Every row but `meta`.
-    pub(crate) fn rows(&self) -> Result<Rows, sled::Error> {
-        let mut rows = Rows::new();
-        for tree in Tree::ALL.into_iter().filter(|tree| *tree != Tree::Meta) {
-            for row in self.database.tree(tree).iter() {
-                let (key, value) = row?;
-                rows.insert((tree, key.to_vec()), value.to_vec());
-            }
-        }
-        Ok(rows)
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::begin(&self.database, &self.since, &self.state)
+    }
+}
+
+impl Checkpoint {
+    /// **Order matters:** the database before the number that gives the log's records up.
+    pub(crate) fn run(self) -> Result<(), CommitError> {
+        self.database.sync()?;
+        self.sequence.sync().map_err(CommitError::Sequence)?;
+        crash_point!("store::after_checkpoint");
+        self.durable.fetch_max(self.upto, Ordering::AcqRel);
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `lock` | one daemon: flock(2) and the holder's pid |
 //! | `db/` | sled |
-//! | `commits` | the commits of the last moments, which `db/` may not have on disk yet |
+//! | `commits` | the last commits, some 2,000, of which `db/` may not have the latest on disk yet |
 //! | `sequence` | number of a commit that was on disk, and of nearly the last, in two slots |
 //! | `export.json` | every row, written at most once a second after commits |
 //! | `ballast` | 4 MiB that are given up when the disk is full, so that releases still work |
@@ -43,13 +43,18 @@
 //! fdatasync(2) brings that to the disk; then the database is changed in memory, the sequence file
 //! is written without a sync, and the answers are given.
 //!
-//! A checkpoint (a second after the first commit since the last one, when the log is full, and at
-//! the end) brings the database to the disk by sled's `flush` and by fdatasync of its log on a
-//! descriptor of ours, then the sequence file. When the log is full, the next record goes to its
-//! beginning after that. `flush` alone is not durable: it does not write the file's size or empty
-//! the disk's cache.
+//! A checkpoint (a second after the first commit since the last one, and at the end) brings the
+//! database to the disk by sled's `flush` and by fdatasync of its log on a descriptor of ours, then
+//! the sequence file, on a thread beside the commits. The log is a ring: a record is overwritten
+//! once the database is on disk with it, and commits wait for a checkpoint of their own where that
+//! is not so yet. `flush` alone is not durable: it does not write the file's size or empty the disk's
+//! cache.
 //!
-//! An opening does the commits in the log again. sled keeps whatever part of them it has brought to
+//! An export is read and written on a thread of its own too, as of one commit. It is not written
+//! more often than once a second, nor for more than a 500th of the time, unless there were 512
+//! commits: the log holds more, so it leads from the export to the last commit.
+//!
+//! An opening does the commits in the log again, all that lead on to the last one. sled keeps whatever part of them it has brought to
 //! the disk by itself, in their order, so doing all of them again from any such state ends in that
 //! of the last one; a damaged database's export is brought up to it likewise. A last record that is
 //! torn was never acknowledged. One that was and is damaged leaves the state behind the sequence
@@ -86,6 +91,7 @@ mod recover;
 mod replay;
 mod row;
 mod sequence;
+mod snapshot;
 mod statistics;
 mod store;
 mod tree;

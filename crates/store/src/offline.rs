@@ -91,7 +91,7 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
         report.problems.push("the export does not add up to its digest".to_owned());
     }
     report.exported_sequence = export.as_ref().map(|export| export.sequence);
-    let spare = replay::spare(export, &logged.commits).map(|spare| spare.sequence);
+    let spare = replay::spare(export, &logged.runs).map(|spare| spare.sequence);
     let found = match read_copy(&directory) {
         Ok(contents) => {
             let found = contents.found();
@@ -178,7 +178,7 @@ fn enter(path: &Path) -> Result<(Directory, Lock), OfflineError> {
 /// The database with its log, read from a copy that is gone afterwards.
 fn read_copy(directory: &Directory) -> Result<Contents, OfflineError> {
     let logged = commits::read(&directory.commits());
-    let commits = logged.map_err(|err| log_error(directory.path(), err))?.commits;
+    let runs = logged.map_err(|err| log_error(directory.path(), err))?.runs;
     let mut rows = Rows::new();
     if directory.database().exists() {
         let copy = directory.copy();
@@ -191,7 +191,7 @@ fn read_copy(directory: &Directory) -> Result<Contents, OfflineError> {
         rows = read?;
         removed.map_err(io_error(&copy))?;
     }
-    Contents::of(rows, &commits).map_err(|err| OfflineError::Database(err.to_string()))
+    Contents::of(rows, &runs).map_err(|err| OfflineError::Database(err.to_string()))
 }
 
 fn count(rows: &Rows, report: &mut Report) -> Result<(), OfflineError> {

@@ -20,7 +20,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Bytes that must be free for a new attachment to be recorded.
     pub reserve: u64,
-    /// The shortest time between two exports.
+    /// The shortest time between two exports, unless there are so many commits that the log would not
+    /// lead from one to the next.
     pub export_interval: Duration,
 }
 

@@ -69,8 +69,8 @@ pub(crate) fn recover(
         error!("the export is damaged");
     }
     let recorded = recorded.at_least(logged.acknowledged);
-    let spare = replay::spare(export, &logged.commits);
-    let (found, opened) = find(directory, &logged.commits)?;
+    let spare = replay::spare(export, &logged.runs);
+    let (found, opened) = find(directory, &logged.runs)?;
     let verdict = judge(&found, recorded, spare.as_ref().map(|spare| spare.sequence));
 
     let newest = match recorded {
@@ -133,8 +133,8 @@ pub(crate) fn recover(
             let mut ledger = Ledger::new(database, files, holds, state);
             let written =
                 if changed { ledger.commit(contents.repairs, boot_id).map(|_| ()) } else { Ok(()) };
-            // A crash may have come before the sequence file's turn.
-            written.and_then(|()| ledger.checkpoint()).map(|()| ledger)
+            let noted = written.and_then(|()| ledger.note_sequence());
+            noted.and_then(|()| ledger.checkpoint().run()).map(|()| ledger)
         }
     };
     let ledger = ledger.map_err(RecoverError::from_commit)?;
@@ -171,7 +171,7 @@ impl Opened {
 
 fn find(
     directory: &Directory,
-    commits: &[Commit],
+    runs: &[Vec<Commit>],
 ) -> Result<(Found, Option<Opened>), RecoverError> {
     let read = Database::open(&directory.database())
         .and_then(|database| database.rows().map(|rows| (database, rows)));
@@ -180,7 +180,7 @@ fn find(
         Err(OpenDatabaseError::Damaged(problem)) => return Ok((Found::Damaged(problem), None)),
         Err(err) => return Err(RecoverError::from_open(err)),
     };
-    let contents = match Contents::of(rows, commits) {
+    let contents = match Contents::of(rows, runs) {
         Ok(contents) => contents,
         Err(StateError::NewerSchema(found)) => {
             return Err(RecoverError::NewerSchema { found, known: State::SCHEMA });

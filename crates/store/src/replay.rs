@@ -9,19 +9,23 @@ use crate::{
     verdict::Found,
 };
 
-/// What the commits do to a state of commit `sequence`, or to one that may have part of the commits
-/// after that: all of it may be done again, for each row ends as the last commit wrote it. `None`
-/// where they do not lead on from it.
-pub(crate) fn replay(commits: &[Commit], sequence: u64) -> Option<Writes> {
-    let (first, last) = (commits.first()?, commits.last()?);
-    if sequence < first.previous || sequence > last.sequence {
-        return None;
-    }
+/// The commits that lead on from one of commit `sequence`, or from a state that has part of those
+/// after it too, if there are any.
+fn leading_on(runs: &[Vec<Commit>], sequence: u64) -> Option<&[Commit]> {
+    let leads_on = |run: &&Vec<Commit>| match (run.first(), run.last()) {
+        (Some(first), Some(last)) => (first.previous..=last.sequence).contains(&sequence),
+        _ => false,
+    };
+    runs.iter().rev().find(leads_on).map(Vec::as_slice)
+}
+
+/// What the commits do: all of it may be done again, for each row ends as the last commit wrote it.
+fn sum(commits: &[Commit]) -> Writes {
     let mut sum = Writes::new();
     for commit in commits {
         sum.extend(commit.writes.clone());
     }
-    Some(sum)
+    sum
 }
 
 pub(crate) fn redo(rows: &mut Rows, writes: &Writes) {
@@ -56,13 +60,19 @@ pub(crate) enum StateError {
 }
 
 impl Contents {
-    pub(crate) fn of(rows: Rows, commits: &[Commit]) -> Result<Self, StateError> {
+    pub(crate) fn of(rows: Rows, runs: &[Vec<Commit>]) -> Result<Self, StateError> {
         match state(&rows) {
-            Ok(state) => Self::from(rows, commits, state.map_or(0, |state| state.sequence)),
+            Ok(state) => {
+                let sequence = state.map_or(0, |state| state.sequence);
+                let commits = leading_on(runs, sequence).unwrap_or_default();
+                let said = commits.last().is_some_and(|commit| commit.sequence == sequence);
+                let contents = Self::from(rows, commits)?;
+                Ok(Self { mended: said && !contents.replayed.is_empty(), ..contents })
+            }
             // The log may have that row.
             Err(err @ (StateError::Unreadable(_) | StateError::Missing)) => {
-                let Some(first) = commits.first() else { return Err(err) };
-                let mended = Self::from(rows, commits, first.previous)?;
+                let Some(commits) = runs.last() else { return Err(err) };
+                let mended = Self::from(rows, commits)?;
                 let whole = matches!(mended.found(), Found::Holds { whole: true, .. });
                 if whole { Ok(Self { mended: true, ..mended }) } else { Err(err) }
             }
@@ -70,11 +80,9 @@ impl Contents {
         }
     }
 
-    fn from(mut rows: Rows, commits: &[Commit], before: u64) -> Result<Self, StateError> {
-        let mut replayed = replay(commits, before).unwrap_or_default();
+    fn from(mut rows: Rows, commits: &[Commit]) -> Result<Self, StateError> {
+        let mut replayed = sum(commits);
         replayed.retain(|place, value| rows.get(place) != value.as_ref());
-        let is_last = commits.last().is_some_and(|commit| commit.sequence == before);
-        let mended = is_last && !replayed.is_empty();
         redo(&mut rows, &replayed);
         let state = state(&rows)?;
         rows.retain(|(tree, _), _| *tree != Tree::Meta);
@@ -83,7 +91,7 @@ impl Contents {
             None if rows.is_empty() => State::default(),
             None => return Err(StateError::Missing),
         };
-        Ok(Self { state, rows, replayed, mended })
+        Ok(Self { state, rows, replayed, mended: false })
     }
 
     pub(crate) fn found(&self) -> Found {
@@ -111,15 +119,17 @@ fn state(rows: &Rows) -> Result<Option<State>, StateError> {
 
 /// The newest state that can be had without the database: the export with the log's commits after
 /// it. A log that begins with the first commit needs no export.
-pub(crate) fn spare(export: Option<Export>, commits: &[Commit]) -> Option<Export> {
+pub(crate) fn spare(export: Option<Export>, runs: &[Vec<Commit>]) -> Option<Export> {
     let empty = || Export { sequence: 0, doubtful: None, rows: Rows::new(), whole: true };
-    let from_the_first = commits.first().is_some_and(|commit| commit.previous == 0);
-    let before = export.clone().filter(|_| !from_the_first);
-    let mut spare = before.unwrap_or_else(empty);
-    let Some(writes) = spare.whole.then(|| replay(commits, spare.sequence)).flatten() else {
-        return export;
-    };
-    redo(&mut spare.rows, &writes);
+    let mut spare = export.clone().unwrap_or_else(empty);
+    let mut commits = leading_on(runs, spare.sequence).filter(|_| spare.whole);
+    if let Some(first) = leading_on(runs, 0)
+        && commits.is_none_or(|commits| commits == first)
+    {
+        (spare, commits) = (empty(), Some(first));
+    }
+    let Some(commits) = commits else { return export };
+    redo(&mut spare.rows, &sum(commits));
     let Ok(Some(state)) = state(&spare.rows) else { return export };
     spare.rows.remove(&state_place());
     if Digest::of(&spare.rows) != state.digest {

@@ -170,11 +170,13 @@ impl Shared {
         self.failure.get().is_some()
     }
 
+    /// What callers are told where it has broken.
+    pub(crate) fn failure(&self) -> Option<StoreError> {
+        self.failure.get().map(|failure| StoreError::Broken(Arc::clone(failure)))
+    }
+
     fn gone(&self) -> StoreError {
-        match self.failure.get() {
-            Some(failure) => StoreError::Broken(Arc::clone(failure)),
-            None => StoreError::Stopped,
-        }
+        self.failure().unwrap_or(StoreError::Stopped)
     }
 }
 

@@ -1,4 +1,4 @@
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
 
 use berth_core::ports::{Change, StoreError};
 use tokio::{sync::mpsc, time::Instant};
@@ -10,7 +10,7 @@ use crate::{
     directory::Directory,
     expiry::Expiries,
     exporter::Exporter,
-    ledger::{CommitError, Ledger},
+    ledger::{Checkpoint, CommitError, Ledger},
     lock::Lock,
     recover::Recovered,
     row::Record,
@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     exporter: Exporter,
     /// When the database is to be brought to the disk.
     checkpoint: Option<Instant>,
+    /// It is, on a thread of its own.
+    checkpointing: Option<JoinHandle<()>>,
     options: Options,
     database_path: PathBuf,
     /// Let go last.
@@ -77,9 +79,10 @@ impl Worker {
             expiries.put(Tree::Reservations, it.row_key().into_bytes(), &it.deadline, boot, now);
         }
         let database_path = directory.database();
+        let Recovered { ledger, remains, exported, .. } = recovered;
+        let sequence = ledger.state.sequence;
         let exporter =
-            Exporter::new(directory.export(), options.export_interval, !recovered.exported);
-        let Recovered { ledger, remains, .. } = recovered;
+            Exporter::new(directory.export(), options.export_interval, sequence, !exported);
         Self {
             ledger,
             remains,
@@ -87,6 +90,7 @@ impl Worker {
             ballast,
             exporter,
             checkpoint: None,
+            checkpointing: None,
             options,
             database_path,
             _lock: lock,
@@ -103,29 +107,36 @@ impl Worker {
 
     /// Serves until the last sender is gone or the store breaks.
     pub(crate) fn run(mut self, requests: mpsc::Receiver<Request>, shared: &Arc<Shared>) {
-        let _alarm = Alarm(Arc::clone(shared));
+        let _alarm = Alarm(shared);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         match runtime {
             // Everything below blocks, and there is nothing else on this runtime to be held up.
             Ok(runtime) => runtime.block_on(self.serve(requests, shared)),
             Err(err) => _ = shared.broke(err),
         }
+        // What they could not do, they said.
+        let _ = self.checkpointing.take().map(JoinHandle::join);
+        self.exporter.wait_for_end();
+        if self.ledger.is_behind()
+            && let Some(checkpoint) = self.next_checkpoint(shared)
+        {
+            run(checkpoint, shared);
+        }
         if shared.is_broken() {
             shared.stop_reading();
         } else {
-            self.checkpoint(shared);
             self.exporter.finish(&self.ledger, shared);
         }
     }
 
-    async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Shared) {
+    async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Arc<Shared>) {
         while !shared.is_broken() {
             let now = Instant::now();
             let is_due = |due: Instant| due <= now;
             if self.checkpoint.is_some_and(is_due) {
                 self.checkpoint(shared);
             }
-            if self.exporter.due().is_some_and(is_due) {
+            if self.exporter.due().is_some_and(is_due) && !shared.is_broken() {
                 self.exporter.begin(&self.ledger, shared);
             }
             let due = self.exporter.due().into_iter().chain(self.checkpoint).min();
@@ -161,9 +172,14 @@ impl Worker {
                 }
             }
         }
-        match self.write(&units, settle) {
+        // A thread beside this one may have broken it while there was nothing to do here.
+        let written = match shared.failure() {
+            None => self.write(&units, settle).map_err(|err| shared.broke(err)),
+            Some(broken) => Err(broken),
+        };
+        match written {
             Ok((outcomes, took)) => {
-                if self.ledger.behind {
+                if self.ledger.is_behind() {
                     self.checkpoint.get_or_insert_with(|| Instant::now() + CHECKPOINT_PAUSE);
                 }
                 Self::count(units.len(), took, shared);
@@ -172,23 +188,43 @@ impl Worker {
                     .zip(outcomes)
                     .for_each(|(answer, outcome)| tell(answer, outcome));
             }
-            Err(err) => {
-                let broken = shared.broke(err);
+            Err(broken) => {
                 answers.into_iter().for_each(|answer| tell(answer, Err(broken.clone())));
             }
         }
     }
 
-    fn checkpoint(&mut self, shared: &Shared) {
+    /// Sets it going. Commits do not wait for it, unless it takes until the log is full.
+    fn checkpoint(&mut self, shared: &Arc<Shared>) {
         self.checkpoint = None;
-        if !self.ledger.behind {
+        if !self.ledger.is_behind() {
             return;
         }
+        if self.checkpointing.as_ref().is_some_and(|running| !running.is_finished()) {
+            self.checkpoint = Some(Instant::now() + CHECKPOINT_PAUSE);
+            return;
+        }
+        let Some(checkpoint) = self.next_checkpoint(shared) else { return };
+        let for_thread = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name("berth-checkpoint".to_owned());
+        let running = thread.spawn(move || run(checkpoint, &for_thread));
+        match running {
+            Ok(running) => self.checkpointing = Some(running),
+            Err(err) => _ = shared.broke(err),
+        }
+    }
+
+    fn next_checkpoint(&mut self, shared: &Shared) -> Option<Checkpoint> {
+        if shared.is_broken() {
+            return None;
+        }
         // It may need a new segment, for which there is the ballast.
-        let room = self.ballast.balance(self.options.reserve).map_err(FailedBatch::Space);
-        let done = room.and_then(|_| self.ledger.checkpoint().map_err(FailedBatch::from));
-        if let Err(err) = done {
-            shared.broke(err);
+        match self.ballast.balance(self.options.reserve) {
+            Ok(_) => Some(self.ledger.checkpoint()),
+            Err(err) => {
+                shared.broke(FailedBatch::Space(err));
+                None
+            }
         }
     }
 
@@ -211,7 +247,7 @@ impl Worker {
         }
         let took = self.ledger.commit(writes.clone(), Some(self.options.clock.boot_id()))?;
         self.note_deadlines(&writes);
-        self.exporter.want();
+        self.exporter.want(self.ledger.state.sequence);
         Ok((outcomes, Some(took)))
     }
 
@@ -234,6 +270,14 @@ impl Worker {
     }
 }
 
+/// On whichever thread.
+fn run(checkpoint: Checkpoint, shared: &Shared) {
+    let _alarm = Alarm(shared);
+    if let Err(err) = checkpoint.run() {
+        shared.broke(FailedBatch::from(err));
+    }
+}
+
 type Written = (Vec<Result<(), StoreError>>, Option<Duration>);
 
 /// The caller may have gone away.
@@ -242,9 +286,9 @@ fn tell(answer: Answer, outcome: Result<(), StoreError>) {
 }
 
 /// Tells of a thread that ended in a panic.
-struct Alarm(Arc<Shared>);
+struct Alarm<'a>(&'a Shared);
 
-impl Drop for Alarm {
+impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.broke(FailedBatch::Panicked);

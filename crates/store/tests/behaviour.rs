@@ -273,6 +273,28 @@ async fn the_export_follows_the_last_commit_and_is_not_written_more_often_than_t
     assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), written);
 }
 
+/// An export that mixed the rows of two commits would not add up, and would be counted as failed.
+#[tokio::test]
+async fn exports_beside_commits_are_each_of_one_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let eager = Options { export_interval: Duration::from_millis(1), ..options(directory.path()) };
+    let (store, _) = berth_store::open(eager).unwrap();
+    let all: Vec<_> = (0..2_000).flat_map(|slot| allocate(slot, 1)).collect();
+    store.commit(all).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let mut mark = 1;
+    while store.statistics().exports < 10 {
+        mark += 1;
+        let slot = u16::try_from(mark % 1_999).unwrap();
+        store.commit(allocate(slot, mark)).await.unwrap();
+        store.commit(release(1_999 - slot)).await.unwrap();
+        assert_eq!(store.statistics().exports_failed, 0, "after {mark}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.statistics());
+    }
+    println!("{mark} rounds of commits beside ten exports");
+    assert!(mark > 10);
+}
+
 /// Changes a row of a store that is closed, as damage or another program would.
 fn tamper(directory: &Path, change: impl FnOnce(&sled::Db)) {
     let db = sled::open(directory.join("db")).unwrap();
@@ -338,9 +360,9 @@ async fn a_row_that_was_changed_behind_the_last_commits_is_mended() {
 async fn more_commits_than_the_log_has_room_for_are_all_kept() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path()).unwrap();
-    for mark in 1..700 {
+    for mark in 1..5_000 {
         store.commit(allocate(u16::try_from(mark % 5).unwrap(), mark)).await.unwrap();
-        if mark % 90 == 0 {
+        if mark % 490 == 0 {
             // What kill -9 would leave.
             let killed = tempfile::tempdir().unwrap();
             berth_testkit::run(&format!(
@@ -354,7 +376,7 @@ async fn more_commits_than_the_log_has_room_for_are_all_kept() {
             assert_eq!((marks.len(), loaded.doubtful), (5, None));
         }
     }
-    assert_eq!(std::fs::metadata(directory.path().join("commits")).unwrap().len(), 1 << 20);
+    assert_eq!(std::fs::metadata(directory.path().join("commits")).unwrap().len(), 8 << 20);
 }
 
 #[tokio::test]
