@@ -188,3 +188,6 @@ impl Checkpoint {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
