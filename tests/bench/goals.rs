@@ -2,6 +2,7 @@
 
 use crate::{
     cell::{Family, Name, Operation},
+    density::{Density, PODS},
     report::{Report, Row},
 };
 
@@ -21,7 +22,18 @@ pub(crate) fn print(report: &Report) {
         let (family, records) = (restart.family.as_str(), restart.records);
         verdict(&format!("restart to serving with {records} records, {family}, s"), seconds, 1.0);
     }
+    if let Some(density) = &report.density {
+        full_node(density);
+    }
     println!("       berthd at the end: {} MiB resident", report.resident >> 20);
+}
+
+fn full_node(density: &Density) {
+    let resident = density.resident as f64 / f64::from(1 << 20);
+    verdict(&format!("berthd with {PODS} pods, MiB resident"), resident, 20.0);
+    verdict("berthd idle, bytes written", density.idle_written as f64, 0.0);
+    // sled's threads look once a second whether there is anything to do; no setting stops them.
+    verdict("berthd idle, % of one processor", density.idle_cpu * 100.0, 0.1);
 }
 
 fn verdict(what: &str, value: f64, most: f64) {

@@ -9,6 +9,7 @@
 
 mod cell;
 mod chart;
+mod density;
 mod floor;
 mod goals;
 mod netlink;
@@ -26,7 +27,9 @@ use std::{fs, process::ExitCode};
 use berth_tests::{Node, NodeOptions};
 use serde_json::json;
 
-use crate::{cell::Family, options::Options, report::Report, run::Bench};
+use crate::{
+    cell::Family, density::Density, options::Options, report::Report, run::Bench, subject::Plugin,
+};
 
 fn main() -> ExitCode {
     let options = match Options::read(std::env::args().skip(1)) {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         }
     };
     let mut report = Report::default();
+    report.density = density(&options);
     for family in Family::ALL {
         measure(&options, family, |part| {
             report.extend(part);
@@ -47,6 +51,23 @@ fn main() -> ExitCode {
     report.print();
     goals::print(&report);
     ExitCode::SUCCESS
+}
+
+/// On a node of its own, both families.
+fn density(options: &Options) -> Option<Density> {
+    let (program, (sender, receiver)) = (options.plugin.clone(), std::sync::mpsc::channel());
+    Node::with(node_options(Family::Dual), move |node| {
+        let plugin = Plugin::berth(&program, node.directory());
+        sender.send(Density::measure(node, &plugin)).expect("the receiver waits");
+    });
+    receiver.recv().ok()
+}
+
+fn node_options(family: Family) -> NodeOptions {
+    NodeOptions::config(json!({
+        "pod_cidrs": family.berth_cidrs(),
+        "ip_stack": match family { Family::V4 => "ipv4", Family::Dual => "dual" },
+    }))
 }
 
 fn save(options: &Options, report: &Report) {
@@ -61,13 +82,11 @@ fn save(options: &Options, report: &Report) {
 /// All of one family, on a node of its own with a fresh state directory; `hear` is told when the
 /// figures of one number of records are there, and at the end.
 fn measure(options: &Options, family: Family, mut hear: impl FnMut(Report)) {
-    let config = NodeOptions::config(json!({
-        "pod_cidrs": family.berth_cidrs(),
-        "ip_stack": match family { Family::V4 => "ipv4", Family::Dual => "dual" },
-    }));
     let (options, (sender, receiver)) = (options.clone(), std::sync::mpsc::channel());
     let measuring = std::thread::spawn(move || {
-        Node::with(config, move |node| Bench::new(node, &options, family).run(&sender));
+        Node::with(node_options(family), move |node| {
+            Bench::new(node, &options, family).run(&sender)
+        });
     });
     receiver.iter().for_each(&mut hear);
     if let Err(panic) = measuring.join() {

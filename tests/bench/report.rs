@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::{
     cell::{Family, Name, Operation, Setting},
+    density::Density,
     spawn::Timed,
 };
 
@@ -67,6 +68,7 @@ pub(crate) struct Report {
     pub(crate) syscalls: Vec<(Name, Operation, Family, f64)>,
     pub(crate) daemon_syscalls: Vec<(Operation, Family, f64)>,
     pub(crate) restarts: Vec<Restart>,
+    pub(crate) density: Option<Density>,
     /// The daemon's memory at the end, in bytes.
     pub(crate) resident: u64,
 }

@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
 }
 
 /// `count` calls by `parallel` workers; the answers in the calls' order.
-fn at_once<Worker, T: Send>(
+pub(crate) fn at_once<Worker, T: Send>(
     parallel: usize,
     count: usize,
     worker: impl Fn(usize) -> Worker + Sync,

@@ -8,6 +8,7 @@ use std::{
 };
 
 use berth_types::durable;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use crate::tree::{Place, Writes};
 
@@ -93,6 +94,7 @@ impl CommitLog {
         let newest = logged.newest.clone();
         file.write_all_at(&bytes[newest.clone()], newest.start as u64)?;
         file.sync_data()?;
+        forget(&file);
         let (end, last, kept) = (newest.end, logged.highest, logged.kept.clone());
         Ok((Self { file, end, last, kept }, logged))
     }
@@ -102,13 +104,16 @@ impl CommitLog {
         self.last = sequence;
     }
 
+    /// Whole pages, so that none has to be read first.
     pub(crate) fn record(
         &self,
         sequence: u64,
         writes: &Writes,
     ) -> Result<Vec<u8>, postcard::Error> {
         let commit = Commit { previous: self.last, sequence, writes: writes.clone() };
-        encode(&commit)
+        let mut record = encode(&commit)?;
+        record.resize(record.len().next_multiple_of(PAGE), 0);
+        Ok(record)
     }
 
     /// The highest sequence among the commits that are lost with `record`: the database must be on
@@ -130,11 +135,19 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whole pages. What is larger than all of the log still has its place, from the beginning on.
+    /// What is larger than all of the log still has its place, from the beginning on.
     fn place(&self, record: &[u8]) -> Range<usize> {
         let start = if self.end + record.len() <= CAPACITY { self.end } else { 0 };
-        start..(start + record.len()).next_multiple_of(PAGE)
+        start..start + record.len()
     }
+}
+
+/// Drops what was read or written in one piece from the page cache. It is kept there in large folios,
+/// and the kernel counts, and walks, all of a folio whenever a page of it is written: up to 2 MiB for
+/// a commit of 4 KiB.
+fn forget(file: &File) {
+    // It is advice.
+    let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
 }
 
 /// Bytes that the log at `path` still has to take from the disk.
