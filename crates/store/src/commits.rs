@@ -8,14 +8,20 @@ use std::{
 };
 
 use berth_types::durable;
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use crate::tree::{Place, Writes};
+use crate::{
+    ballast::{LOW, free_bytes},
+    directory,
+    tree::{Place, Writes},
+};
 
 /// Its size from the first opening on: a commit writes into blocks that are there, so that a full
 /// disk does not refuse it (unless the file system writes nothing in place) and its sync brings no
-/// metadata to the disk. Some 2,000 commits, more than the second between two checkpoints has.
+/// metadata to the disk. Some 2,000 commits, about a second at full speed.
 pub(crate) const CAPACITY: usize = 8 << 20;
+
+/// An earlier program's log, which stays as short as it is where the disk has no room for more.
+const SMALLEST: usize = 1 << 20;
 
 /// Records begin at multiples of this. No page of the cache and no sector of any disk holds two, so
 /// that one torn write never spoils what was acknowledged before.
@@ -35,8 +41,11 @@ const HEAD: usize = 28;
 #[derive(Debug)]
 pub(crate) struct CommitLog {
     file: File,
+    capacity: usize,
     /// Where the last record ends.
     end: usize,
+    /// Bytes appended since it was opened.
+    written: usize,
     /// Sequence of the last record, or of the database where that is another one's.
     last: u64,
     /// Sequences of the records that are there, by where they begin.
@@ -82,10 +91,13 @@ impl CommitLog {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path)?;
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        if length < CAPACITY {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let mut capacity = length;
+        if length < SMALLEST || length < CAPACITY && free_bytes(parent)? >= LOW + missing(length) {
+            capacity = CAPACITY;
             file.write_all_at(&vec![0; CAPACITY - length], length as u64)?;
             file.sync_all()?;
-            path.parent().map_or(Ok(()), durable::sync_directory)?;
+            durable::sync_directory(parent)?;
         }
         let bytes = std::fs::read(path)?;
         let logged = parse(&bytes)?;
@@ -94,9 +106,10 @@ impl CommitLog {
         let newest = logged.newest.clone();
         file.write_all_at(&bytes[newest.clone()], newest.start as u64)?;
         file.sync_data()?;
-        forget(&file);
+        directory::forget(&file);
         let (end, last, kept) = (newest.end, logged.highest, logged.kept.clone());
-        Ok((Self { file, end, last, kept }, logged))
+        let capacity = capacity.min(CAPACITY) / PAGE * PAGE;
+        Ok((Self { file, capacity, end, written: 0, last, kept }, logged))
     }
 
     /// The database is on disk with all commits up to `sequence`, which the next record follows.
@@ -130,6 +143,7 @@ impl CommitLog {
         self.file.sync_data()?;
         self.kept.retain(|at, _| !place.contains(at));
         self.kept.insert(place.start, sequence);
+        self.written += record.len();
         self.end = place.end;
         self.last = sequence;
         Ok(())
@@ -137,22 +151,23 @@ impl CommitLog {
 
     /// What is larger than all of the log still has its place, from the beginning on.
     fn place(&self, record: &[u8]) -> Range<usize> {
-        let start = if self.end + record.len() <= CAPACITY { self.end } else { 0 };
+        let start = if self.end + record.len() <= self.capacity { self.end } else { 0 };
         start..start + record.len()
+    }
+
+    pub(crate) fn laps(&self) -> f64 {
+        self.written as f64 / self.capacity as f64
     }
 }
 
-/// Drops what was read or written in one piece from the page cache. It is kept there in large folios,
-/// and the kernel counts, and walks, all of a folio whenever a page of it is written: up to 2 MiB for
-/// a commit of 4 KiB.
-fn forget(file: &File) {
-    // It is advice.
-    let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+/// Bytes that the log at `path` has to take from the disk before it can be used.
+pub(crate) fn needed(path: &Path) -> u64 {
+    let length = std::fs::metadata(path).map_or(0, |found| found.len());
+    if length < SMALLEST as u64 { CAPACITY as u64 - length } else { 0 }
 }
 
-/// Bytes that the log at `path` still has to take from the disk.
-pub(crate) fn missing(path: &Path) -> u64 {
-    (CAPACITY as u64).saturating_sub(std::fs::metadata(path).map_or(0, |found| found.len()))
+fn missing(length: usize) -> u64 {
+    CAPACITY.saturating_sub(length) as u64
 }
 
 /// What the log at `path` says, if there is one. Writes nothing.

@@ -20,6 +20,9 @@ const CACHE: u64 = 16 << 20;
 /// so only the cleaning is left to it; between passes an idle store does nothing at all.
 const CLEANING_PAUSE: Duration = Duration::from_secs(30);
 
+/// sled's own log, in the database's directory.
+const LOG: &str = "db";
+
 /// The trees in sled. Only the store thread writes.
 #[derive(Debug)]
 pub(crate) struct Database {
@@ -56,9 +59,13 @@ pub(crate) enum WriteError {
 
 impl Database {
     /// What it finds is durable when it returns: a crash may have left commits in the page cache
-    /// that were never synced.
+    /// that were never synced, or that the disk refused.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenDatabaseError> {
         directory::remove_half_written_snapshots(path)?;
+        if let Ok(log) = File::open(path.join(LOG)) {
+            log.sync_all()?;
+            directory::forget(&log);
+        }
         let open = || {
             let db = sled::Config::new()
                 .path(path)
@@ -85,7 +92,7 @@ impl Database {
             }
         };
         directory::settle(path)?;
-        let log = File::open(path.join("db"))?;
+        let log = File::open(path.join(LOG))?;
         Ok(Self { db, trees, log })
     }
 
@@ -93,7 +100,7 @@ impl Database {
         &self.trees[tree as usize]
     }
 
-    /// Everything there is, for an opening: damage shows here at the latest.
+    /// Everything there is. Damage shows here at the latest.
     pub(crate) fn rows(&self) -> Result<Rows, OpenDatabaseError> {
         let read = || {
             let mut rows = Rows::new();

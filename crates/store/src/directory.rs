@@ -6,6 +6,9 @@ use std::{
 };
 
 use berth_types::durable;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
+use crate::ballast::{LOW, free_bytes};
 
 /// The state directory and what is where in it.
 #[derive(Debug, Clone)]
@@ -74,19 +77,17 @@ impl Directory {
     }
 
     /// Moves the database aside, with copies of the export and of the commit log, which the next one
-    /// will overwrite.
-    /// Answers the new place.
+    /// will overwrite, where there is room for them beside the next one. Answers the new place.
     pub(crate) fn move_database_aside(&self, sequence: u64) -> io::Result<PathBuf> {
         let aside = (0..)
             .map(|number| self.path.join(format!("corrupt-{sequence}-{number}")))
             .find(|path| !path.exists())
             .expect("some number is free");
         DirBuilder::new().mode(0o700).create(&aside)?;
+        let next = NEXT + size(&self.export());
         for (file, name) in [(self.export(), "export.json"), (self.commits(), "commits")] {
-            if file.exists()
-                && let Err(err) = fs::copy(&file, aside.join(name))
-            {
-                // Too little space for a copy must not stop the recovery.
+            // Too little space for a copy must not stop the recovery.
+            if let Err(err) = keep_copy(&file, &aside.join(name), next) {
                 tracing::warn!(%err, name, "cannot keep a copy");
             }
         }
@@ -98,6 +99,32 @@ impl Directory {
         durable::sync_directory(&self.path)?;
         Ok(aside)
     }
+}
+
+/// Bytes that a new database takes beside its rows.
+const NEXT: u64 = LOW + (2 << 20);
+
+/// Leaves `beside` bytes free, or makes no copy.
+fn keep_copy(from: &Path, to: &Path, beside: u64) -> io::Result<()> {
+    let length = match fs::metadata(from) {
+        Ok(found) => found.len(),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(err) => return Err(err),
+    };
+    if free_bytes(from.parent().unwrap_or(from))? < length + beside {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    fs::copy(from, to).map(|_| ()).inspect_err(|_| _ = fs::remove_file(to))
+}
+
+/// Drops what is clean of `file` from the page cache.
+///
+/// Of a file that was read or written in one piece it is kept there in large folios, and the kernel
+/// counts, and walks, all of a folio whenever a page of it is written: up to 2 MiB for 4 KiB. And
+/// what the disk refused to take is clean there too (fsync(2), `EIO`).
+pub(crate) fn forget(file: &File) {
+    // It is advice.
+    let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
 }
 
 /// Makes the files of a database, their modes and their names durable: sled syncs neither its
@@ -135,9 +162,11 @@ pub(crate) fn remove_half_written_snapshots(database: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that the files below `directory` take up.
-pub(crate) fn size(directory: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+/// Bytes that the file, or the files below the directory, at `path` take up.
+pub(crate) fn size(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else {
+        return fs::metadata(path).map_or(0, |found| found.len());
+    };
     entries
         .flatten()
         .map(|entry| match entry.metadata() {

@@ -20,9 +20,12 @@ use crate::{
 /// the time, whatever its size, so that one attachment does not cost more where there are many.
 const EXPORT_SHARE: u32 = 500;
 
-/// Commits after which an export is written even if none is due yet: the log holds four times as
-/// many, and should lead from the export to the last commit.
-const MOST_COMMITS: u64 = 512;
+/// But one that takes seconds does not make the next one wait for hours.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Rounds of the log after which an export is written even if none is due yet: the log should lead
+/// from the export to the last commit.
+const MOST_LAPS: f64 = 0.25;
 
 /// Writes the export beside the commits, on a thread of its own.
 #[derive(Debug)]
@@ -32,107 +35,123 @@ pub(crate) struct Exporter {
     /// Set while there is a commit that the export does not have.
     due: Option<Instant>,
     not_before: Instant,
-    /// Commit that the last export was begun at, or that the first one is not behind.
-    begun: u64,
-    writing: Option<JoinHandle<Duration>>,
+    /// Where the log was when the last export was begun.
+    begun: f64,
+    writing: Option<JoinHandle<Written>>,
     /// The last one, from the first row to the last byte.
     took: Duration,
 }
 
+#[derive(Debug)]
+struct Written {
+    took: Duration,
+    done: bool,
+}
+
 impl Exporter {
-    /// `due` where the export at `path` is not of the last commit, `sequence`.
-    pub(crate) fn new(path: PathBuf, interval: Duration, sequence: u64, due: bool) -> Self {
+    /// `due` where the export at `path` is not of the last commit.
+    pub(crate) fn new(path: PathBuf, interval: Duration, due: bool) -> Self {
         let not_before = Instant::now();
         let due = due.then_some(not_before);
-        Self {
-            path,
-            interval,
-            due,
-            not_before,
-            begun: sequence,
-            writing: None,
-            took: Duration::ZERO,
-        }
+        let (writing, took) = (None, Duration::ZERO);
+        Self { path, interval, due, not_before, begun: 0.0, writing, took }
     }
 
-    /// When the next one is to be written; `None` while there is nothing to write.
+    /// When it has to be seen to; `None` while there is nothing to write.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.due
+        // One that is being written may fail.
+        self.due.or_else(|| self.writing.as_ref().map(|_| self.not_before))
     }
 
-    /// `sequence` was committed.
-    pub(crate) fn want(&mut self, sequence: u64) {
+    /// There was a commit, which brought the log to `laps`.
+    pub(crate) fn want(&mut self, laps: f64) {
         let due = *self.due.get_or_insert(self.not_before);
-        if sequence.saturating_sub(self.begun) >= MOST_COMMITS {
+        if laps - self.begun >= MOST_LAPS {
             self.due = Some(due.min(Instant::now()));
         }
     }
 
+    /// Begins one, if one is to be written and the last one has ended.
     pub(crate) fn begin(&mut self, ledger: &Ledger, shared: &Arc<Shared>) {
-        self.begun = ledger.state.sequence;
-        let is_written = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
-        if is_written {
-            self.wait_for_end();
-        }
-        self.not_before = Instant::now() + self.interval.max(self.took * EXPORT_SHARE);
-        // A disk that takes as long as that is not asked more often.
-        self.due = (!is_written).then_some(self.not_before);
-        if !is_written {
+        let pause = self.interval.max((self.took * EXPORT_SHARE).min(LONGEST_PAUSE));
+        if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
+            // A disk that takes as long as that is not asked more often.
+            self.not_before = Instant::now() + pause;
+            self.due = self.due.map(|_| self.not_before);
             return;
         }
-        let (snapshot, path, shared) = (ledger.snapshot(), self.path.clone(), Arc::clone(shared));
+        self.wait_for_end(shared);
+        if self.due.take().is_none() {
+            return;
+        }
+        self.begun = ledger.laps();
+        self.not_before = Instant::now() + pause;
+        let (snapshot, path, for_thread) =
+            (ledger.snapshot(), self.path.clone(), Arc::clone(shared));
         let writing =
             std::thread::Builder::new().name("berth-export".to_owned()).spawn(move || {
                 let begun = Instant::now();
-                write(snapshot, &path, &shared);
-                begun.elapsed()
+                let done = write(snapshot, &path, &for_thread);
+                Written { took: begun.elapsed(), done }
             });
         match writing {
             Ok(writing) => self.writing = Some(writing),
-            Err(err) => warn!(%err, "cannot start a thread for the export"),
+            Err(err) => {
+                warn!(%err, "cannot start a thread for the export");
+                self.due = Some(self.not_before);
+            }
         }
     }
 
-    pub(crate) fn wait_for_end(&mut self) {
-        // What it could not do, it said.
-        if let Some(Ok(took)) = self.writing.take().map(JoinHandle::join) {
-            self.took = took;
+    /// One that failed is due again.
+    pub(crate) fn wait_for_end(&mut self, shared: &Shared) {
+        let Some(writing) = self.writing.take() else { return };
+        let done = match writing.join() {
+            Ok(Written { took, done }) => {
+                self.took = took;
+                done
+            }
+            Err(_) => {
+                error!("the thread of the export panicked");
+                lock(&shared.statistics).exports_failed += 1;
+                false
+            }
+        };
+        if !done {
+            self.due.get_or_insert(self.not_before);
         }
     }
 
     /// The last one, if the one on disk is not of the last commit.
     pub(crate) fn finish(&mut self, ledger: &Ledger, shared: &Shared) {
-        self.wait_for_end();
+        self.wait_for_end(shared);
         if self.due.is_some() {
             write(ledger.snapshot(), &self.path, shared);
         }
     }
 }
 
-/// An export that cannot be written is no reason to stop: database and commit log hold everything.
-fn write(snapshot: Snapshot, path: &Path, shared: &Shared) {
-    let document = match snapshot.read() {
-        Ok((state, rows)) => export::write(&state, &rows),
-        Err(err @ SnapshotError::Digest) => {
-            // The next opening finds out what can be had. The export before is better than this.
-            error!(%err, "cannot export the store");
-            lock(&shared.statistics).exports_failed += 1;
-            return;
-        }
-        Err(err @ SnapshotError::Read(_)) => {
+/// Whether it is there. One that cannot be written is no reason to stop: database and commit log hold
+/// everything.
+fn write(snapshot: Snapshot, path: &Path, shared: &Shared) -> bool {
+    let written = match snapshot.read() {
+        Ok((state, rows)) => export::write(&state, &rows)
+            .inspect_err(|err| error!(error = berth_types::chain(err), "cannot export the store"))
+            .is_ok_and(|document| write_document(path, &document)),
+        // The database is not what was written to it: the next opening finds out what can be had, as
+        // long as the export before and the log lead to it.
+        Err(err @ (SnapshotError::Digest | SnapshotError::Read(_))) => {
             shared.broke(err);
-            return;
+            false
         }
     };
-    let written = document
-        .inspect_err(|err| error!(error = berth_types::chain(err), "cannot export the store"))
-        .is_ok_and(|document| write_document(path, &document));
     let mut statistics = lock(&shared.statistics);
     if written {
         statistics.exports += 1;
     } else {
         statistics.exports_failed += 1;
     }
+    written
 }
 
 fn write_document(path: &Path, document: &[u8]) -> bool {

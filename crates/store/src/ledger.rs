@@ -1,7 +1,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use crate::{
     row::{self, RowError, State},
     sequence::SequenceFile,
     snapshot::{Since, Snapshot},
+    store::lock,
     tree::{Rows, Tree, Writes},
 };
 
@@ -28,8 +29,7 @@ pub(crate) struct Ledger {
     sequence: Arc<SequenceFile>,
     /// As last committed.
     pub(crate) state: State,
-    /// The database is on disk with all commits up to this one.
-    durable: Arc<AtomicU64>,
+    durable: Arc<Durable>,
     since: Since,
 }
 
@@ -39,7 +39,16 @@ pub(crate) struct Checkpoint {
     database: Arc<Database>,
     sequence: Arc<SequenceFile>,
     upto: u64,
-    durable: Arc<AtomicU64>,
+    durable: Arc<Durable>,
+}
+
+#[derive(Debug)]
+struct Durable {
+    /// The database is on disk with all commits up to this one.
+    upto: AtomicU64,
+    /// Held by the checkpoint that is under way; whether one has failed. A second one would not be
+    /// told: the kernel reports only once that data could not be written (fsync(2)).
+    failed: Mutex<bool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +63,8 @@ pub(crate) enum CommitError {
     Log(#[source] io::Error),
     #[error("cannot commit")]
     Write(#[from] WriteError),
+    #[error("the database could not be brought to the disk before")]
+    Checkpoint,
     #[error("cannot write the commit sequence")]
     Sequence(#[source] io::Error),
 }
@@ -73,7 +84,7 @@ impl Ledger {
             log,
             sequence: Arc::new(sequence),
             state,
-            durable: Arc::new(AtomicU64::new(holds)),
+            durable: Arc::new(Durable { upto: AtomicU64::new(holds), failed: Mutex::new(false) }),
             since: Since::default(),
         }
     }
@@ -130,7 +141,7 @@ impl Ledger {
         let state = row::encode(&next).map_err(CommitError::State)?;
         writes.insert((Tree::Meta, State::KEY.into()), Some(state));
         let record = self.log.record(next.sequence, &writes).map_err(CommitError::Record)?;
-        if self.log.overwrites(&record).is_some_and(|sequence| sequence > self.durable()) {
+        if self.log.overwrites(&record).is_some_and(|sequence| !self.is_durable(sequence)) {
             self.checkpoint().run()?;
         }
         let begun = Instant::now();
@@ -150,11 +161,16 @@ impl Ledger {
 
     /// The log has something that the database may not have on disk.
     pub(crate) fn is_behind(&self) -> bool {
-        self.durable() < self.state.sequence
+        !self.is_durable(self.state.sequence)
     }
 
-    fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+    fn is_durable(&self, sequence: u64) -> bool {
+        sequence <= self.durable.upto.load(Ordering::Acquire)
+    }
+
+    /// How far the log was written since it was opened, in rounds of all of it.
+    pub(crate) fn laps(&self) -> f64 {
+        self.log.laps()
     }
 
     /// The log goes on behind it: what leads from the export to here is worth more than its place.
@@ -181,10 +197,15 @@ impl Ledger {
 impl Checkpoint {
     /// **Order matters:** the database before the number that gives the log's records up.
     pub(crate) fn run(self) -> Result<(), CommitError> {
+        let mut failed = lock(&self.durable.failed);
+        if std::mem::replace(&mut *failed, true) {
+            return Err(CommitError::Checkpoint);
+        }
         self.database.sync()?;
         self.sequence.sync().map_err(CommitError::Sequence)?;
         crash_point!("store::after_checkpoint");
-        self.durable.fetch_max(self.upto, Ordering::AcqRel);
+        self.durable.upto.fetch_max(self.upto, Ordering::AcqRel);
+        *failed = false;
         Ok(())
     }
 }

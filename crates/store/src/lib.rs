@@ -14,7 +14,7 @@
 //! | `db/` | sled |
 //! | `commits` | the last commits, some 2,000, of which `db/` may not have the latest on disk yet |
 //! | `sequence` | number of a commit that was on disk, and of nearly the last, in two slots |
-//! | `export.json` | every row, written at most once a second after commits |
+//! | `export.json` | every row, as of one of the last commits |
 //! | `ballast` | 4 MiB that are given up when the disk is full, so that releases still work |
 //! | `corrupt-…/` | databases and exports that were moved aside; never deleted |
 //!
@@ -51,12 +51,13 @@
 //! cache.
 //!
 //! An export is read and written on a thread of its own too, as of one commit. It is not written
-//! more often than once a second, nor for more than a 500th of the time, unless there were 512
-//! commits: the log holds more, so it leads from the export to the last commit.
+//! more often than once a second, nor for more than a 500th of the time, unless a quarter of the log
+//! was filled meanwhile: the log is to lead from the export to the last commit. Rows that do not
+//! add up break the store while it still does.
 //!
-//! An opening does the commits in the log again, all that lead on to the last one. sled keeps whatever part of them it has brought to
-//! the disk by itself, in their order, so doing all of them again from any such state ends in that
-//! of the last one; a damaged database's export is brought up to it likewise. A last record that is
+//! An opening does the commits in the log again, all that lead on to the last one. sled keeps
+//! whatever part of them it has brought to the disk by itself, in their order, so doing all of them
+//! again from any such state ends in that of the last one; a damaged database's export is brought up to it likewise. A last record that is
 //! torn was never acknowledged. One that was and is damaged leaves the state behind the sequence
 //! file, which is never ahead, or behind a later record, which names the one before it; and rows
 //! that do not add up to the digest tell of a row that was lost or kept against the log. Only damage

@@ -110,7 +110,7 @@ pub fn check(path: &Path) -> Result<Report, OfflineError> {
         Err(OfflineError::Database(problem)) => Found::Damaged(problem),
         Err(err) => return Err(err),
     };
-    match judge(&found, recorded.at_least(logged.acknowledged), spare) {
+    match judge(&found, recorded, logged.acknowledged, spare) {
         Verdict::Keep => (),
         Verdict::KeepInDoubt(doubt) | Verdict::Rebuild(doubt) | Verdict::StartEmpty(doubt) => {
             report.problems.push(format!("a start would find: {doubt}"));

@@ -68,10 +68,10 @@ pub(crate) fn recover(
     if !export_is_whole {
         error!("the export is damaged");
     }
-    let recorded = recorded.at_least(logged.acknowledged);
     let spare = replay::spare(export, &logged.runs);
     let (found, opened) = find(directory, &logged.runs)?;
-    let verdict = judge(&found, recorded, spare.as_ref().map(|spare| spare.sequence));
+    let verdict =
+        judge(&found, recorded, logged.acknowledged, spare.as_ref().map(|spare| spare.sequence));
 
     let newest = match recorded {
         Recorded::At(sequence) => sequence.max(exported).max(logged.highest),
@@ -236,6 +236,7 @@ impl RecoverError {
             | CommitError::Record(_)
             | CommitError::Log(_)
             | CommitError::Write(_)
+            | CommitError::Checkpoint
             | CommitError::Sequence(_) => Self::Commit(berth_types::chain(&err)),
         }
     }

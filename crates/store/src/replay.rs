@@ -69,12 +69,15 @@ impl Contents {
                 let contents = Self::from(rows, commits)?;
                 Ok(Self { mended: said && !contents.replayed.is_empty(), ..contents })
             }
-            // The log may have that row.
+            // The log may have that row. A crash in the first commit of all leaves none.
             Err(err @ (StateError::Unreadable(_) | StateError::Missing)) => {
-                let Some(commits) = runs.last() else { return Err(err) };
+                let first = leading_on(runs, 0);
+                let Some(commits) = first.or(runs.last().map(Vec::as_slice)) else {
+                    return Err(err);
+                };
                 let mended = Self::from(rows, commits)?;
                 let whole = matches!(mended.found(), Found::Holds { whole: true, .. });
-                if whole { Ok(Self { mended: true, ..mended }) } else { Err(err) }
+                if whole { Ok(Self { mended: first.is_none(), ..mended }) } else { Err(err) }
             }
             Err(err @ StateError::NewerSchema(_)) => Err(err),
         }
@@ -84,13 +87,8 @@ impl Contents {
         let mut replayed = sum(commits);
         replayed.retain(|place, value| rows.get(place) != value.as_ref());
         redo(&mut rows, &replayed);
-        let state = state(&rows)?;
+        let state = state(&rows)?.unwrap_or_default();
         rows.retain(|(tree, _), _| *tree != Tree::Meta);
-        let state = match state {
-            Some(state) => state,
-            None if rows.is_empty() => State::default(),
-            None => return Err(StateError::Missing),
-        };
         Ok(Self { state, rows, replayed, mended: false })
     }
 
@@ -107,8 +105,11 @@ fn state_place() -> Place {
     (Tree::Meta, State::KEY.into())
 }
 
+/// `None` where there is nothing at all.
 fn state(rows: &Rows) -> Result<Option<State>, StateError> {
-    let Some(bytes) = rows.get(&state_place()) else { return Ok(None) };
+    let Some(bytes) = rows.get(&state_place()) else {
+        return if rows.is_empty() { Ok(None) } else { Err(StateError::Missing) };
+    };
     match row::decode::<State>(bytes) {
         Ok(state) if state.schema > State::SCHEMA => Err(StateError::NewerSchema(state.schema)),
         Ok(state) => Ok(Some(state)),

@@ -32,16 +32,6 @@ pub(crate) enum Recorded {
     At(u64),
 }
 
-impl Recorded {
-    /// With what is known from elsewhere.
-    pub(crate) fn at_least(self, acknowledged: u64) -> Self {
-        match self {
-            Self::At(sequence) => Self::At(sequence.max(acknowledged)),
-            Self::Missing | Self::Damaged => self,
-        }
-    }
-}
-
 impl SequenceFile {
     pub(crate) fn open(path: &Path) -> io::Result<(Self, Recorded)> {
         let file = OpenOptions::new()

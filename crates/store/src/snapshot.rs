@@ -51,7 +51,7 @@ pub(crate) struct Snapshot {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SnapshotError {
-    #[error("cannot read the database")]
+    #[error(transparent)]
     Read(#[from] OpenDatabaseError),
     #[error("the database's rows do not add up to its digest")]
     Digest,

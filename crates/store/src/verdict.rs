@@ -25,36 +25,47 @@ pub(crate) enum Verdict {
 }
 
 /// Compares the database with what was acknowledged, and picks the newest state there is.
-/// `exported` is the commit up to which export and commit log lead without the database, if they
-/// do.
-pub(crate) fn judge(found: &Found, recorded: Recorded, exported: Option<u64>) -> Verdict {
+/// `logged` is the last commit that the commit log tells to have been acknowledged (0: none),
+/// `exported` the one up to which export and commit log lead without the database, if they do.
+pub(crate) fn judge(
+    found: &Found,
+    recorded: Recorded,
+    logged: u64,
+    exported: Option<u64>,
+) -> Verdict {
     let acknowledged = match recorded {
-        Recorded::At(sequence) => sequence,
-        Recorded::Missing | Recorded::Damaged => 0,
+        Recorded::At(sequence) => sequence.max(logged),
+        Recorded::Missing | Recorded::Damaged => logged,
     };
     match found {
-        Found::Empty if recorded == Recorded::Missing && exported.is_none() => Verdict::Keep,
+        Found::Empty
+            if recorded == Recorded::Missing && acknowledged == 0 && exported.is_none() =>
+        {
+            Verdict::Keep
+        }
         Found::Empty => replace("the database is empty", acknowledged, exported),
         Found::Damaged(problem) => {
             replace(&format!("the database is damaged ({problem})"), acknowledged, exported)
         }
-        Found::Holds { whole: false, .. } if exported.is_some() => {
-            replace("the database's rows do not add up to its digest", acknowledged, exported)
+        Found::Holds { sequence, whole: false } => {
+            let problem = "the database's rows do not add up to its digest";
+            match exported {
+                // One row may be wrong, where with the export all commits since would be lost.
+                Some(exported) if exported < *sequence => Verdict::KeepInDoubt(format!(
+                    "{problem}, and the export is as of commit {exported} of {sequence}"
+                )),
+                Some(_) => replace(problem, acknowledged, exported),
+                None => Verdict::KeepInDoubt(format!("{problem}, and there is no export")),
+            }
         }
-        Found::Holds { whole: false, .. } => Verdict::KeepInDoubt(
-            "the database's rows do not add up to its digest, and there is no export".to_owned(),
-        ),
         Found::Holds { sequence, whole: true } => {
-            judge_sequence(*sequence, recorded, exported.unwrap_or(0))
+            judge_sequence(*sequence, recorded, acknowledged, exported.unwrap_or(0))
         }
     }
 }
 
-fn judge_sequence(sequence: u64, recorded: Recorded, exported: u64) -> Verdict {
-    let newest = match recorded {
-        Recorded::At(acknowledged) => acknowledged.max(exported),
-        Recorded::Missing | Recorded::Damaged => exported,
-    };
+fn judge_sequence(sequence: u64, recorded: Recorded, acknowledged: u64, exported: u64) -> Verdict {
+    let newest = acknowledged.max(exported);
     if sequence < newest {
         let problem = format!("the database is at commit {sequence} where {newest} was written");
         return if exported > sequence {
@@ -95,15 +106,15 @@ mod tests {
 
     #[test]
     fn a_database_that_holds_all_that_was_acknowledged_is_kept() {
-        for (found, recorded, exported) in [
-            (Found::Empty, Recorded::Missing, None),
-            (holds(7), Recorded::At(7), Some(7)),
+        for (found, recorded, logged, exported) in [
+            (Found::Empty, Recorded::Missing, 0, None),
+            (holds(7), Recorded::At(7), 6, Some(7)),
             // A crash between the log's sync and the sequence file: not an alarm.
-            (holds(8), Recorded::At(7), Some(5)),
-            (holds(1), Recorded::Missing, None),
+            (holds(8), Recorded::At(7), 7, Some(5)),
+            (holds(1), Recorded::Missing, 0, None),
         ] {
-            let case = format!("{found:?} {recorded:?} {exported:?}");
-            assert_eq!(judge(&found, recorded, exported), Verdict::Keep, "{case}");
+            let case = format!("{found:?} {recorded:?} {logged} {exported:?}");
+            assert_eq!(judge(&found, recorded, logged, exported), Verdict::Keep, "{case}");
         }
     }
 
@@ -120,7 +131,8 @@ mod tests {
             (&holds(6), Recorded::At(6), Some(7), rebuilt),
             (&holds(6), Recorded::Missing, Some(6), kept),
             (&holds(6), Recorded::Damaged, Some(7), rebuilt),
-            (&broken, Recorded::At(9), Some(3), rebuilt),
+            (&broken, Recorded::At(9), Some(9), rebuilt),
+            (&broken, Recorded::At(9), Some(3), kept),
             (&broken, Recorded::At(9), None, kept),
             (&damaged, Recorded::At(9), Some(9), rebuilt),
             (&damaged, Recorded::Missing, None, empty),
@@ -128,13 +140,28 @@ mod tests {
             (&Found::Empty, Recorded::Missing, Some(9), rebuilt),
             (&Found::Empty, Recorded::At(9), None, empty),
         ] {
-            let verdict = match judge(found, recorded, exported) {
+            let verdict = match judge(found, recorded, 0, exported) {
                 Verdict::Keep => "not doubted",
                 Verdict::KeepInDoubt(_) => kept,
                 Verdict::Rebuild(_) => rebuilt,
                 Verdict::StartEmpty(_) => empty,
             };
             assert_eq!(verdict, expected, "{found:?} {recorded:?} {exported:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_tells_of_more_is_believed_whatever_else_is_gone() {
+        for (found, recorded) in [
+            (Found::Empty, Recorded::Missing),
+            (holds(1), Recorded::Missing),
+            (holds(6), Recorded::At(6)),
+        ] {
+            let verdict = judge(&found, recorded, 7, None);
+            let (Verdict::StartEmpty(doubt) | Verdict::KeepInDoubt(doubt)) = &verdict else {
+                panic!("{found:?} {recorded:?}: {verdict:?}")
+            };
+            assert!(doubt.starts_with("the database is "), "{doubt}");
         }
     }
 }

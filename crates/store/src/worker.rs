@@ -2,6 +2,7 @@ use std::{path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
 
 use berth_core::ports::{Change, StoreError};
 use tokio::{sync::mpsc, time::Instant};
+use tracing::warn;
 
 use crate::{
     Options,
@@ -80,9 +81,7 @@ impl Worker {
         }
         let database_path = directory.database();
         let Recovered { ledger, remains, exported, .. } = recovered;
-        let sequence = ledger.state.sequence;
-        let exporter =
-            Exporter::new(directory.export(), options.export_interval, sequence, !exported);
+        let exporter = Exporter::new(directory.export(), options.export_interval, !exported);
         Self {
             ledger,
             remains,
@@ -114,9 +113,7 @@ impl Worker {
             Ok(runtime) => runtime.block_on(self.serve(requests, shared)),
             Err(err) => _ = shared.broke(err),
         }
-        // What they could not do, they said.
-        let _ = self.checkpointing.take().map(JoinHandle::join);
-        self.exporter.wait_for_end();
+        self.wait_for_threads(shared);
         if self.ledger.is_behind()
             && let Some(checkpoint) = self.next_checkpoint(shared)
         {
@@ -127,6 +124,12 @@ impl Worker {
         } else {
             self.exporter.finish(&self.ledger, shared);
         }
+    }
+
+    /// What they could not do, they said.
+    fn wait_for_threads(&mut self, shared: &Shared) {
+        let _ = self.checkpointing.take().map(JoinHandle::join);
+        self.exporter.wait_for_end(shared);
     }
 
     async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Arc<Shared>) {
@@ -210,7 +213,10 @@ impl Worker {
         let running = thread.spawn(move || run(checkpoint, &for_thread));
         match running {
             Ok(running) => self.checkpointing = Some(running),
-            Err(err) => _ = shared.broke(err),
+            Err(err) => {
+                warn!(%err, "cannot start a thread for the checkpoint: commits wait for it");
+                run(self.ledger.checkpoint(), shared);
+            }
         }
     }
 
@@ -247,7 +253,7 @@ impl Worker {
         }
         let took = self.ledger.commit(writes.clone(), Some(self.options.clock.boot_id()))?;
         self.note_deadlines(&writes);
-        self.exporter.want(self.ledger.state.sequence);
+        self.exporter.want(self.ledger.laps());
         Ok((outcomes, Some(took)))
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use berth_core::ports::{Loaded, Store};
 use berth_store::offline;
-use common::{allocate, marks, open, release};
+use common::{allocate, copy, marks, open, release};
 
 /// A state directory with a history, and the marks that it holds.
 async fn state(directory: &Path, reopened: bool) -> BTreeMap<u16, u32> {
@@ -36,19 +36,6 @@ async fn state(directory: &Path, reopened: bool) -> BTreeMap<u16, u32> {
     let (_store, loaded) = open(directory).unwrap();
     assert_eq!((marks(&loaded.attachments), loaded.doubtful), (expected.clone(), None));
     expected
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 fn flip(path: &Path, bit: usize) {

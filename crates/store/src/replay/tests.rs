@@ -52,3 +52,15 @@ fn commits_are_not_replayed_on_a_state_that_they_do_not_lead_on_from() {
     }
     assert_eq!(leading_on(&[], 0), None);
 }
+
+#[test]
+fn a_lost_state_row_is_had_from_the_log_though_it_does_not_begin_with_the_first_commit() {
+    let rows: Rows = [(place("a"), b"1".to_vec())].into();
+    let state = State { sequence: 6, digest: Digest::of(&rows), ..State::default() };
+    let mut writes = put("a", "1");
+    writes.insert(state_place(), Some(row::encode(&state).unwrap()));
+    let runs = [vec![Commit { previous: 5, sequence: 6, writes }]];
+    let contents = Contents::of(rows.clone(), &runs).unwrap();
+    assert_eq!((contents.state, &contents.rows, contents.mended), (state, &rows, true));
+    assert!(matches!(Contents::of(rows, &[]), Err(StateError::Missing)));
+}

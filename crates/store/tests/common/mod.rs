@@ -65,6 +65,21 @@ pub fn unmount(path: &Path) {
     berth_testkit::run(&format!("umount {}", path.display()));
 }
 
+/// What kill -9 would leave of the store at `from`, which may still be at work.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            copy(&from, &to);
+        } else if let Err(err) = std::fs::copy(&from, to) {
+            // An export that is being written has another name until it is whole.
+            assert_eq!(err.kind(), std::io::ErrorKind::NotFound, "{from:?}");
+        }
+    }
+}
+
 /// With a reserve of nothing, for small file systems.
 pub fn open(directory: &Path) -> Result<(SledStore, Loaded), OpenError> {
     berth_store::open(Options { reserve: 0, ..options(directory) })
