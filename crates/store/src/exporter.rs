@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Rounds of the log after which an export is written even if none is due yet: the log should lead
 /// from the export to the last commit.
-const MOST_LAPS: f64 = 0.25;
+const MOST_LAPS: f64 = 0.5;
 
 /// Writes the export beside the commits, on a thread of its own.
 #[derive(Debug)]

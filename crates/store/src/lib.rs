@@ -51,7 +51,7 @@
 //! cache.
 //!
 //! An export is read and written on a thread of its own too, as of one commit. It is not written
-//! more often than once a second, nor for more than a 500th of the time, unless a quarter of the log
+//! more often than once a second, nor for more than a 500th of the time, unless half of the log
 //! was filled meanwhile: the log is to lead from the export to the last commit. Rows that do not
 //! add up break the store while it still does.
 //!
