@@ -12,8 +12,8 @@ pub(crate) const PODS: usize = 250;
 /// Callers at once.
 const PARALLEL: usize = 32;
 
-/// Until the last ADD has left nothing to do: checkpoint, export and the end of their threads.
-const SETTLED: Duration = Duration::from_secs(20);
+/// Until the last ADD has left nothing to do.
+const SETTLED: Duration = Duration::from_secs(3);
 
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -37,6 +37,7 @@ impl Density {
             |_| (),
             |(), index| plugin.call(Operation::Add, index, &pods[index]),
         );
+        node.wait_for_export();
         thread::sleep(SETTLED);
         let before = node.daemon().usage();
         thread::sleep(IDLE);

@@ -132,8 +132,7 @@ impl<'a> Bench<'a> {
         for plugin in &self.plugins {
             plugin.reserve(records);
         }
-        // The export of them all.
-        thread::sleep(Duration::from_secs(2));
+        self.node.wait_for_export();
     }
 
     fn turn(&mut self, setting: Setting, name: Name, round: usize, pid: u32, report: &mut Report) {

@@ -87,6 +87,22 @@ impl Node {
         self.directory.path()
     }
 
+    /// Until the export has the last commit. On a large node it comes late: it takes no more than a
+    /// small part of the time.
+    pub fn wait_for_export(&self) {
+        let state = Path::new("/var/lib/berth");
+        eventually(Duration::from_secs(120), || {
+            // Two slots, a sector each: a mark of four bytes and the sequence, big endian.
+            let slots = fs::read(state.join("sequence")).unwrap();
+            let slot = |at: usize| u64::from_be_bytes(slots[at..at + 8].try_into().unwrap());
+            let committed = slot(4).max(slot(516));
+            let export = fs::read(state.join("export.json")).map_err(|err| err.to_string())?;
+            let export: serde_json::Value = serde_json::from_slice(&export).unwrap();
+            let exported = export["sequence"].as_u64().unwrap();
+            if exported == committed { Ok(()) } else { Err(format!("{exported} of {committed}")) }
+        });
+    }
+
     /// All that the daemon has logged, over every start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()

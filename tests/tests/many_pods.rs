@@ -5,18 +5,16 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
     net::IpAddr,
-    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
 use berth_tests::{
-    Addresses, Answer, Call, Node, NodeOptions, Pod, Snapshot, Stopwatch, Usage, eventually, ping,
+    Addresses, Answer, Call, Node, NodeOptions, Pod, Snapshot, Stopwatch, Usage, ping,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const PODS: usize = 250;
 const AT_ONCE: usize = 32;
@@ -98,7 +96,7 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
         );
         assert!(after_add.anonymous < MOST_DATA, "{after_add:?}");
 
-        wait_for_export();
+        node.wait_for_export();
         idle(node);
 
         let stopwatch = Stopwatch::start();
@@ -112,21 +110,6 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
         );
         node.assert_no_trace_since(&before);
         println!("daemon at the end: {}", memory(node.daemon().usage()));
-    });
-}
-
-/// One of a large node comes late: it takes no more than a small part of the time.
-fn wait_for_export() {
-    let state = Path::new("/var/lib/berth");
-    eventually(Duration::from_secs(120), || {
-        // Two slots, a sector each: a mark of four bytes and the sequence, big endian.
-        let slots = fs::read(state.join("sequence")).unwrap();
-        let slot = |at: usize| u64::from_be_bytes(slots[at..at + 8].try_into().unwrap());
-        let committed = slot(4).max(slot(516));
-        let export: Value =
-            serde_json::from_slice(&fs::read(state.join("export.json")).unwrap()).unwrap();
-        let exported = export["sequence"].as_u64().unwrap();
-        if exported == committed { Ok(()) } else { Err(format!("{exported} of {committed}")) }
     });
 }
 
