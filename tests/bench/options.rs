@@ -48,6 +48,10 @@ impl Options {
                 _ => return Err(format!("unknown argument {argument}")),
             }
         }
+        options.records.sort_unstable();
+        if options.parallel.contains(&0) {
+            return Err("--parallel: 1 or more".to_owned());
+        }
         if !(8..=250).contains(&options.pods) {
             return Err("--pods: 8 to 250".to_owned());
         }

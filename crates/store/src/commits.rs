@@ -10,7 +10,7 @@ use std::{
 use berth_types::durable;
 
 use crate::{
-    ballast::{LOW, free_bytes},
+    ballast::free_bytes,
     directory,
     tree::{Place, Writes},
 };
@@ -93,7 +93,9 @@ impl CommitLog {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let parent = path.parent().unwrap_or(Path::new("/"));
         let mut capacity = length;
-        if length < SMALLEST || length < CAPACITY && free_bytes(parent)? >= LOW + missing(length) {
+        // Never out of what is kept free for new records.
+        let has_room = free_bytes(parent)? >= 2 * CAPACITY as u64;
+        if length < SMALLEST || length < CAPACITY && has_room {
             capacity = CAPACITY;
             file.write_all_at(&vec![0; CAPACITY - length], length as u64)?;
             file.sync_all()?;
@@ -164,10 +166,6 @@ impl CommitLog {
 pub(crate) fn needed(path: &Path) -> u64 {
     let length = std::fs::metadata(path).map_or(0, |found| found.len());
     if length < SMALLEST as u64 { CAPACITY as u64 - length } else { 0 }
-}
-
-fn missing(length: usize) -> u64 {
-    CAPACITY.saturating_sub(length) as u64
 }
 
 /// What the log at `path` says, if there is one. Writes nothing.

@@ -76,9 +76,22 @@ impl Directory {
         }
     }
 
-    /// Moves the database aside, with copies of the export and of the commit log, which the next one
-    /// will overwrite, where there is room for them beside the next one. Answers the new place.
+    /// Moves the database aside, with copies of the export and of the commit log. Answers the new
+    /// place.
     pub(crate) fn move_database_aside(&self, sequence: u64) -> io::Result<PathBuf> {
+        let aside = self.keep_copies(sequence)?;
+        if self.database().exists() {
+            #[expect(clippy::disallowed_methods, reason = "a directory; its fsyncs follow")]
+            fs::rename(self.database(), aside.join("db"))?;
+        }
+        durable::sync_directory(&aside)?;
+        durable::sync_directory(&self.path)?;
+        Ok(aside)
+    }
+
+    /// Of the export and of the commit log, which will be overwritten, where there is room for them
+    /// beside a new database. Answers the place.
+    pub(crate) fn keep_copies(&self, sequence: u64) -> io::Result<PathBuf> {
         let aside = (0..)
             .map(|number| self.path.join(format!("corrupt-{sequence}-{number}")))
             .find(|path| !path.exists())
@@ -91,12 +104,6 @@ impl Directory {
                 tracing::warn!(%err, name, "cannot keep a copy");
             }
         }
-        if self.database().exists() {
-            #[expect(clippy::disallowed_methods, reason = "a directory; its fsyncs follow")]
-            fs::rename(self.database(), aside.join("db"))?;
-        }
-        durable::sync_directory(&aside)?;
-        durable::sync_directory(&self.path)?;
         Ok(aside)
     }
 }

@@ -1,4 +1,5 @@
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     thread::JoinHandle,
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::{
+    ballast::{LOW, free_bytes},
     export,
     ledger::Ledger,
     snapshot::{Snapshot, SnapshotError},
@@ -20,7 +22,8 @@ use crate::{
 /// the time, whatever its size, so that one attachment does not cost more where there are many.
 const EXPORT_SHARE: u32 = 500;
 
-/// But one that takes seconds does not make the next one wait for hours.
+/// But one that takes long does not make the next one wait for hours. And after one that failed, a
+/// full disk is left alone for as long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Rounds of the log after which an export is written even if none is due yet: the log should lead
@@ -45,7 +48,8 @@ pub(crate) struct Exporter {
 #[derive(Debug)]
 struct Written {
     took: Duration,
-    done: bool,
+    /// The commit that it is of, where it is there.
+    done: Option<u64>,
 }
 
 impl Exporter {
@@ -80,8 +84,8 @@ impl Exporter {
             self.due = self.due.map(|_| self.not_before);
             return;
         }
-        self.wait_for_end(shared);
-        if self.due.take().is_none() {
+        self.wait_for_end(ledger, shared);
+        if self.due.is_some_and(|due| due > Instant::now()) || self.due.take().is_none() {
             return;
         }
         self.begun = ledger.laps();
@@ -103,8 +107,8 @@ impl Exporter {
         }
     }
 
-    /// One that failed is due again.
-    pub(crate) fn wait_for_end(&mut self, shared: &Shared) {
+    /// One that failed is due again, and of one that has the last commit none is.
+    pub(crate) fn wait_for_end(&mut self, ledger: &Ledger, shared: &Shared) {
         let Some(writing) = self.writing.take() else { return };
         let done = match writing.join() {
             Ok(Written { took, done }) => {
@@ -114,39 +118,45 @@ impl Exporter {
             Err(_) => {
                 error!("the thread of the export panicked");
                 lock(&shared.statistics).exports_failed += 1;
-                false
+                None
             }
         };
-        if !done {
-            self.due.get_or_insert(self.not_before);
+        match done {
+            Some(sequence) if sequence == ledger.state.sequence => self.due = None,
+            Some(_) => {}
+            None => {
+                self.not_before = Instant::now() + LONGEST_PAUSE;
+                self.due = Some(self.not_before);
+            }
         }
     }
 
     /// The last one, if the one on disk is not of the last commit.
     pub(crate) fn finish(&mut self, ledger: &Ledger, shared: &Shared) {
-        self.wait_for_end(shared);
+        self.wait_for_end(ledger, shared);
         if self.due.is_some() {
             write(ledger.snapshot(), &self.path, shared);
         }
     }
 }
 
-/// Whether it is there. One that cannot be written is no reason to stop: database and commit log hold
+/// The commit that it is of, where it is there. One that cannot be written is no reason to stop: database and commit log hold
 /// everything.
-fn write(snapshot: Snapshot, path: &Path, shared: &Shared) -> bool {
+fn write(snapshot: Snapshot, path: &Path, shared: &Shared) -> Option<u64> {
     let written = match snapshot.read() {
         Ok((state, rows)) => export::write(&state, &rows)
             .inspect_err(|err| error!(error = berth_types::chain(err), "cannot export the store"))
-            .is_ok_and(|document| write_document(path, &document)),
+            .is_ok_and(|document| write_document(path, &document))
+            .then_some(state.sequence),
         // The database is not what was written to it: the next opening finds out what can be had, as
         // long as the export before and the log lead to it.
         Err(err @ (SnapshotError::Digest | SnapshotError::Read(_))) => {
             shared.broke(err);
-            false
+            None
         }
     };
     let mut statistics = lock(&shared.statistics);
-    if written {
+    if written.is_some() {
         statistics.exports += 1;
     } else {
         statistics.exports_failed += 1;
@@ -156,10 +166,19 @@ fn write(snapshot: Snapshot, path: &Path, shared: &Shared) -> bool {
 
 fn write_document(path: &Path, document: &[u8]) -> bool {
     crash_point!("store::before_export");
-    let written = durable::replace(path, document, 0o600);
+    let written = has_room(path, document.len() as u64)
+        .and_then(|()| durable::replace(path, document, 0o600));
     if let Err(err) = &written {
         warn!(%err, "cannot write the export");
     }
     crash_point!("store::after_export");
     written.is_ok()
+}
+
+/// What is left on a full disk is for the commits.
+fn has_room(path: &Path, length: u64) -> io::Result<()> {
+    if free_bytes(path.parent().unwrap_or(path))? < length + LOW {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    Ok(())
 }

@@ -39,6 +39,8 @@ pub(crate) struct Checkpoint {
     database: Arc<Database>,
     sequence: Arc<SequenceFile>,
     upto: u64,
+    /// Where another one has brought it there, there is nothing to do.
+    needed: u64,
     durable: Arc<Durable>,
 }
 
@@ -141,8 +143,10 @@ impl Ledger {
         let state = row::encode(&next).map_err(CommitError::State)?;
         writes.insert((Tree::Meta, State::KEY.into()), Some(state));
         let record = self.log.record(next.sequence, &writes).map_err(CommitError::Record)?;
-        if self.log.overwrites(&record).is_some_and(|sequence| !self.is_durable(sequence)) {
-            self.checkpoint().run()?;
+        if let Some(needed) = self.log.overwrites(&record)
+            && !self.is_durable(needed)
+        {
+            Checkpoint { needed, ..self.checkpoint() }.run()?;
         }
         let begun = Instant::now();
         crash_point!("store::before_log");
@@ -179,6 +183,7 @@ impl Ledger {
             database: Arc::clone(&self.database),
             sequence: Arc::clone(&self.sequence),
             upto: self.state.sequence,
+            needed: self.state.sequence,
             durable: Arc::clone(&self.durable),
         }
     }
@@ -200,6 +205,10 @@ impl Checkpoint {
         let mut failed = lock(&self.durable.failed);
         if std::mem::replace(&mut *failed, true) {
             return Err(CommitError::Checkpoint);
+        }
+        if self.durable.upto.load(Ordering::Acquire) >= self.needed {
+            *failed = false;
+            return Ok(());
         }
         self.database.sync()?;
         self.sequence.sync().map_err(CommitError::Sequence)?;

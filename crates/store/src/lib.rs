@@ -16,7 +16,7 @@
 //! | `sequence` | number of a commit that was on disk, and of nearly the last, in two slots |
 //! | `export.json` | every row, as of one of the last commits |
 //! | `ballast` | 4 MiB that are given up when the disk is full, so that releases still work |
-//! | `corrupt-…/` | databases and exports that were moved aside; never deleted |
+//! | `corrupt-…/` | databases that were moved aside, copies of export and log; never deleted |
 //!
 //! # The trees
 //!
@@ -51,14 +51,14 @@
 //! cache.
 //!
 //! An export is read and written on a thread of its own too, as of one commit. It is not written
-//! more often than once a second, nor for more than a 500th of the time, unless half of the log
-//! was filled meanwhile: the log is to lead from the export to the last commit. Rows that do not
-//! add up break the store while it still does.
+//! more often than once a second, nor for more than a 500th of the time (where that is less than a
+//! minute), unless half of the log was filled meanwhile: the log is to lead from the export to the
+//! last commit. Rows that do not add up break the store while it still does.
 //!
 //! An opening does the commits in the log again, all that lead on to the last one. sled keeps
 //! whatever part of them it has brought to the disk by itself, in their order, so doing all of them
-//! again from any such state ends in that of the last one; a damaged database's export is brought up to it likewise. A last record that is
-//! torn was never acknowledged. One that was and is damaged leaves the state behind the sequence
+//! again from any such state ends in that of the last one; a damaged database's export is brought
+//! up to it likewise. A last record that is torn was never acknowledged. One that was and is damaged leaves the state behind the sequence
 //! file, which is never ahead, or behind a later record, which names the one before it; and rows
 //! that do not add up to the digest tell of a row that was lost or kept against the log. Only damage
 //! to the very last record, with a power cut before the next checkpoint, cannot be told from a torn

@@ -83,6 +83,12 @@ pub(crate) fn recover(
             (database, Some(state.sequence), state, rows, None)
         }
         (Verdict::KeepInDoubt(doubt), Some(opened)) => {
+            if matches!(found, Found::Holds { whole: false, .. }) {
+                // The next export is made of these rows, and this one may have what they lost.
+                let failed = failed(directory.path().to_owned());
+                let kept = directory.keep_copies(newest).map_err(failed)?;
+                warn!(path = %kept.display(), "kept copies of export and commit log");
+            }
             let (database, Contents { mut state, rows, .. }) = opened.catch_up()?;
             let holds = state.sequence;
             state.sequence = holds.max(newest);

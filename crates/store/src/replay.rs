@@ -124,7 +124,9 @@ pub(crate) fn spare(export: Option<Export>, runs: &[Vec<Commit>]) -> Option<Expo
     let empty = || Export { sequence: 0, doubtful: None, rows: Rows::new(), whole: true };
     let mut spare = export.clone().unwrap_or_else(empty);
     let mut commits = leading_on(runs, spare.sequence).filter(|_| spare.whole);
+    let exported = export.as_ref().filter(|export| export.whole).map_or(0, |it| it.sequence);
     if let Some(first) = leading_on(runs, 0)
+        && first.last().is_some_and(|last| last.sequence >= exported)
         && commits.is_none_or(|commits| commits == first)
     {
         (spare, commits) = (empty(), Some(first));

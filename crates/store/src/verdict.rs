@@ -50,10 +50,13 @@ pub(crate) fn judge(
         Found::Holds { sequence, whole: false } => {
             let problem = "the database's rows do not add up to its digest";
             match exported {
-                // One row may be wrong, where with the export all commits since would be lost.
-                Some(exported) if exported < *sequence => Verdict::KeepInDoubt(format!(
-                    "{problem}, and the export is as of commit {exported} of {sequence}"
-                )),
+                // A few rows may be wrong, where with the export all commits since would be lost.
+                Some(exported) if exported < *sequence => {
+                    let newest = acknowledged.max(*sequence);
+                    Verdict::KeepInDoubt(format!(
+                        "{problem}; it is at commit {sequence} of {newest}, the export at {exported}"
+                    ))
+                }
                 Some(_) => replace(problem, acknowledged, exported),
                 None => Verdict::KeepInDoubt(format!("{problem}, and there is no export")),
             }

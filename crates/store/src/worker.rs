@@ -23,7 +23,7 @@ use crate::{
 const LARGEST_BATCH: usize = 512;
 
 /// The database is brought to the disk this long after the first commit that it does not have
-/// there: seldom enough to cost nothing, often enough that the log stays short.
+/// there: seldom enough to cost nothing, often enough that the log has room.
 const CHECKPOINT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Expired rows that one commit takes along.
@@ -129,7 +129,7 @@ impl Worker {
     /// What they could not do, they said.
     fn wait_for_threads(&mut self, shared: &Shared) {
         let _ = self.checkpointing.take().map(JoinHandle::join);
-        self.exporter.wait_for_end(shared);
+        self.exporter.wait_for_end(&self.ledger, shared);
     }
 
     async fn serve(&mut self, mut requests: mpsc::Receiver<Request>, shared: &Arc<Shared>) {

@@ -337,6 +337,38 @@ async fn a_poison_row_is_set_aside_its_address_is_kept_and_its_delete_frees_it()
 }
 
 #[tokio::test]
+async fn a_database_that_is_kept_in_doubt_leaves_a_copy_of_the_export_that_it_may_be_compared_with()
+{
+    let directory = tempfile::tempdir().unwrap();
+    let export = directory.path().join("export.json");
+    let (store, _) = open(directory.path()).unwrap();
+    store.commit([allocate(1, 1), allocate(2, 1)].concat()).await.unwrap();
+    store.close().await;
+    let older = std::fs::read(&export).unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    store.commit(allocate(3, 1)).await.unwrap();
+    store.close().await;
+    std::fs::write(&export, &older).unwrap();
+    std::fs::remove_file(directory.path().join("commits")).unwrap();
+    tamper(directory.path(), |db| {
+        db.open_tree("attachments").unwrap().remove("net/c1/eth0").unwrap();
+    });
+    let (store, loaded) = open(directory.path()).unwrap();
+    // All that was committed since the export, and not the row that was lost.
+    assert_eq!(marks(&loaded.attachments), [(2, 1), (3, 1)].into());
+    assert!(loaded.doubtful.unwrap().contains("do not add up"));
+    store.close().await;
+    assert_ne!(std::fs::read(&export).unwrap(), older);
+    let entries = std::fs::read_dir(directory.path()).unwrap();
+    let kept: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("corrupt-"))
+        .collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(std::fs::read(kept[0].join("export.json")).unwrap(), older);
+}
+
+#[tokio::test]
 async fn a_row_that_was_changed_behind_the_last_commits_is_mended() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path()).unwrap();
@@ -369,6 +401,22 @@ async fn more_commits_than_the_log_has_room_for_are_all_kept() {
         }
     }
     assert_eq!(std::fs::metadata(directory.path().join("commits")).unwrap().len(), 8 << 20);
+}
+
+#[tokio::test]
+async fn an_export_that_failed_is_made_up_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let export = directory.path().join("export.json");
+    // Nothing can be put in its place.
+    std::fs::create_dir_all(export.join("x")).unwrap();
+    let (store, _) = open(directory.path()).unwrap();
+    store.commit(allocate(1, 1)).await.unwrap();
+    while store.statistics().exports_failed == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    std::fs::remove_dir_all(&export).unwrap();
+    store.close().await;
+    assert!(std::fs::read_to_string(&export).unwrap().contains("net/c1/eth0"));
 }
 
 /// They fill the log sooner than as many small ones.

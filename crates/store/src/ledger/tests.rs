@@ -36,3 +36,14 @@ fn a_commit_over_the_oldest_ones_waits_until_the_database_has_them() {
     assert_eq!(recovered.loaded.doubtful, None);
     assert_eq!(recovered.ledger.state, ledger.state);
 }
+
+/// The kernel tells only the first sync that data could not be written.
+#[test]
+fn after_a_failed_checkpoint_none_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ledger = recover(&Directory::make(directory.path()).unwrap(), None).unwrap().ledger;
+    ledger.commit(Writes::new(), None).unwrap();
+    *lock(&ledger.durable.failed) = true;
+    assert!(matches!(ledger.checkpoint().run(), Err(CommitError::Checkpoint)));
+    assert!(ledger.is_behind());
+}
