@@ -9,8 +9,9 @@ use crate::step::{answers, check, command, output, sh};
 pub(crate) const DEMO: &[&str] = &["iproute2", "iputils-ping", "nftables"];
 
 /// Debian packages of the tests beside [`DEMO`]: real runtimes with the reference plugins, the
-/// image they run, file systems to cut the power of, proof by trace, the program of others that
-/// speaks gRPC to the daemon, the one that judges our units, and the compiler of libFuzzer.
+/// image they run, file systems to cut the power of, proof by trace, what shows connections, the
+/// program of others that speaks gRPC to the daemon, the one that judges our units, and the compiler
+/// of libFuzzer.
 const TESTS: &[&str] = &[
     "containerd",
     "runc",
@@ -22,6 +23,7 @@ const TESTS: &[&str] = &[
     "e2fsprogs",
     "xfsprogs",
     "strace",
+    "conntrack",
     "python3-venv",
     "systemd",
     "g++",
