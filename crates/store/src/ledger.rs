@@ -39,8 +39,8 @@ pub(crate) struct Checkpoint {
     database: Arc<Database>,
     sequence: Arc<SequenceFile>,
     upto: u64,
-    /// Where another one has brought it there, there is nothing to do.
-    needed: u64,
+    /// Where another one has brought as much there meanwhile, it is enough.
+    enough: Option<u64>,
     durable: Arc<Durable>,
 }
 
@@ -146,7 +146,7 @@ impl Ledger {
         if let Some(needed) = self.log.overwrites(&record)
             && !self.is_durable(needed)
         {
-            Checkpoint { needed, ..self.checkpoint() }.run()?;
+            Checkpoint { enough: Some(needed), ..self.checkpoint() }.run()?;
         }
         let begun = Instant::now();
         crash_point!("store::before_log");
@@ -183,7 +183,7 @@ impl Ledger {
             database: Arc::clone(&self.database),
             sequence: Arc::clone(&self.sequence),
             upto: self.state.sequence,
-            needed: self.state.sequence,
+            enough: None,
             durable: Arc::clone(&self.durable),
         }
     }
@@ -206,7 +206,7 @@ impl Checkpoint {
         if std::mem::replace(&mut *failed, true) {
             return Err(CommitError::Checkpoint);
         }
-        if self.durable.upto.load(Ordering::Acquire) >= self.needed {
+        if self.enough.is_some_and(|it| self.durable.upto.load(Ordering::Acquire) >= it) {
             *failed = false;
             return Ok(());
         }
