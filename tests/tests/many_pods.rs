@@ -115,20 +115,27 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
 
 /// Nobody comes: nothing is written and nothing computed.
 fn idle(node: &mut Node) {
-    // The pool's growth comes shortly after the last call.
+    // The pool's growth comes shortly after the last call, and sled cleans up behind so many commits
+    // once more, up to half a minute later: three times is a habit.
     thread::sleep(Duration::from_secs(5));
-    let before = node.daemon().usage();
-    thread::sleep(idle_time());
-    let after = node.daemon().usage();
-    println!(
-        "idle for {:?}: {:?} CPU, {} writing calls, {} bytes written",
-        idle_time(),
-        after.cpu - before.cpu,
-        after.write_calls - before.write_calls,
-        after.written - before.written
-    );
-    assert_eq!(after.written, before.written, "the daemon writes though nobody comes");
-    // A loop that looks at its 250 namespaces is allowed its tick of 10 ms, and a line of log.
-    assert!(after.cpu - before.cpu <= Duration::from_millis(50), "{before:?} {after:?}");
-    assert!(after.write_calls - before.write_calls <= 20, "{before:?} {after:?}");
+    for look in 1..=3 {
+        let before = node.daemon().usage();
+        thread::sleep(idle_time());
+        let after = node.daemon().usage();
+        println!(
+            "idle for {:?}: {:?} CPU, {} writing calls, {} bytes written",
+            idle_time(),
+            after.cpu - before.cpu,
+            after.write_calls - before.write_calls,
+            after.written - before.written
+        );
+        if after.written != before.written && look < 3 {
+            continue;
+        }
+        assert_eq!(after.written, before.written, "the daemon writes though nobody comes");
+        // A loop that looks at its 250 namespaces is allowed its tick of 10 ms, and a line of log.
+        assert!(after.cpu - before.cpu <= Duration::from_millis(50), "{before:?} {after:?}");
+        assert!(after.write_calls - before.write_calls <= 20, "{before:?} {after:?}");
+        return;
+    }
 }
