@@ -113,11 +113,12 @@ fn two_hundred_and_fifty_pods_come_at_once_rest_and_go() {
     });
 }
 
-/// Nobody comes: nothing is written and nothing computed.
+/// Nobody comes: nothing is written and nothing computed. A last checkpoint on a busy disk may still
+/// write, so one look of three may see that; two would be a habit.
 fn idle(node: &mut Node) {
-    // The pool's growth comes shortly after the last call, and sled cleans up behind so many commits
-    // once more, up to half a minute later: three times is a habit.
+    // The pool's growth comes shortly after the last call.
     thread::sleep(Duration::from_secs(5));
+    let mut writing = 0;
     for look in 1..=3 {
         let before = node.daemon().usage();
         thread::sleep(idle_time());
@@ -129,13 +130,14 @@ fn idle(node: &mut Node) {
             after.write_calls - before.write_calls,
             after.written - before.written
         );
-        if after.written != before.written && look < 3 {
-            continue;
+        // In a debug build the collector's look at 250 namespaces, once a minute, takes 80 ms and
+        // some fourteen wake-ups of other threads.
+        assert!(after.cpu - before.cpu <= Duration::from_millis(150), "{before:?} {after:?}");
+        assert!(after.write_calls - before.write_calls <= 40, "{before:?} {after:?}");
+        writing += usize::from(after.written != before.written);
+        assert!(writing <= 1, "the daemon writes though nobody comes: {before:?} {after:?}");
+        if look > 2 * writing {
+            return;
         }
-        assert_eq!(after.written, before.written, "the daemon writes though nobody comes");
-        // A loop that looks at its 250 namespaces is allowed its tick of 10 ms, and a line of log.
-        assert!(after.cpu - before.cpu <= Duration::from_millis(50), "{before:?} {after:?}");
-        assert!(after.write_calls - before.write_calls <= 20, "{before:?} {after:?}");
-        return;
     }
 }

@@ -10,7 +10,6 @@ use std::{
 use berth_types::durable;
 
 use crate::{
-    ballast::free_bytes,
     directory,
     tree::{Place, Writes},
 };
@@ -19,9 +18,6 @@ use crate::{
 /// disk does not refuse it (unless the file system writes nothing in place) and its sync brings no
 /// metadata to the disk. Some 2,000 commits, about a second at full speed.
 pub(crate) const CAPACITY: usize = 8 << 20;
-
-/// An earlier program's log, which stays as short as it is where the disk has no room for more.
-const SMALLEST: usize = 1 << 20;
 
 /// Records begin at multiples of this. No page of the cache and no sector of any disk holds two, so
 /// that one torn write never spoils what was acknowledged before.
@@ -41,7 +37,6 @@ const HEAD: usize = 28;
 #[derive(Debug)]
 pub(crate) struct CommitLog {
     file: File,
-    capacity: usize,
     /// Where the last record ends.
     end: usize,
     /// Bytes appended since it was opened.
@@ -91,15 +86,10 @@ impl CommitLog {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path)?;
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        let parent = path.parent().unwrap_or(Path::new("/"));
-        let mut capacity = length;
-        // Never out of what is kept free for new records.
-        let has_room = free_bytes(parent)? >= 2 * CAPACITY as u64;
-        if length < SMALLEST || length < CAPACITY && has_room {
-            capacity = CAPACITY;
+        if length < CAPACITY {
             file.write_all_at(&vec![0; CAPACITY - length], length as u64)?;
             file.sync_all()?;
-            durable::sync_directory(parent)?;
+            path.parent().map_or(Ok(()), durable::sync_directory)?;
         }
         let bytes = std::fs::read(path)?;
         let logged = parse(&bytes)?;
@@ -110,8 +100,7 @@ impl CommitLog {
         file.sync_data()?;
         directory::forget(&file);
         let (end, last, kept) = (newest.end, logged.highest, logged.kept.clone());
-        let capacity = capacity.min(CAPACITY) / PAGE * PAGE;
-        Ok((Self { file, capacity, end, written: 0, last, kept }, logged))
+        Ok((Self { file, end, written: 0, last, kept }, logged))
     }
 
     /// The database is on disk with all commits up to `sequence`, which the next record follows.
@@ -153,19 +142,18 @@ impl CommitLog {
 
     /// What is larger than all of the log still has its place, from the beginning on.
     fn place(&self, record: &[u8]) -> Range<usize> {
-        let start = if self.end + record.len() <= self.capacity { self.end } else { 0 };
+        let start = if self.end + record.len() <= CAPACITY { self.end } else { 0 };
         start..start + record.len()
     }
 
     pub(crate) fn laps(&self) -> f64 {
-        self.written as f64 / self.capacity as f64
+        self.written as f64 / CAPACITY as f64
     }
 }
 
-/// Bytes that the log at `path` has to take from the disk before it can be used.
-pub(crate) fn needed(path: &Path) -> u64 {
-    let length = std::fs::metadata(path).map_or(0, |found| found.len());
-    if length < SMALLEST as u64 { CAPACITY as u64 - length } else { 0 }
+/// Bytes that the log at `path` still has to take from the disk.
+pub(crate) fn missing(path: &Path) -> u64 {
+    (CAPACITY as u64).saturating_sub(std::fs::metadata(path).map_or(0, |found| found.len()))
 }
 
 /// What the log at `path` says, if there is one. Writes nothing.

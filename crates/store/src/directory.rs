@@ -83,14 +83,14 @@ impl Directory {
         if self.database().exists() {
             #[expect(clippy::disallowed_methods, reason = "a directory; its fsyncs follow")]
             fs::rename(self.database(), aside.join("db"))?;
+            durable::sync_directory(&aside)?;
+            durable::sync_directory(&self.path)?;
         }
-        durable::sync_directory(&aside)?;
-        durable::sync_directory(&self.path)?;
         Ok(aside)
     }
 
     /// Of the export and of the commit log, which will be overwritten, where there is room for them
-    /// beside a new database. Answers the place.
+    /// beside a new database; on disk when it returns. Answers the place.
     pub(crate) fn keep_copies(&self, sequence: u64) -> io::Result<PathBuf> {
         let aside = (0..)
             .map(|number| self.path.join(format!("corrupt-{sequence}-{number}")))
@@ -104,6 +104,8 @@ impl Directory {
                 tracing::warn!(%err, name, "cannot keep a copy");
             }
         }
+        durable::sync_directory(&aside)?;
+        durable::sync_directory(&self.path)?;
         Ok(aside)
     }
 }
@@ -121,7 +123,8 @@ fn keep_copy(from: &Path, to: &Path, beside: u64) -> io::Result<()> {
     if free_bytes(from.parent().unwrap_or(from))? < length + beside {
         return Err(io::ErrorKind::StorageFull.into());
     }
-    fs::copy(from, to).map(|_| ()).inspect_err(|_| _ = fs::remove_file(to))
+    let copied = fs::copy(from, to).and_then(|_| File::open(to)?.sync_all());
+    copied.inspect_err(|_| _ = fs::remove_file(to))
 }
 
 /// Drops what is clean of `file` from the page cache.

@@ -77,10 +77,9 @@ impl Exporter {
 
     /// Begins one, if one is to be written and the last one has ended.
     pub(crate) fn begin(&mut self, ledger: &Ledger, shared: &Arc<Shared>) {
-        let pause = self.interval.max((self.took * EXPORT_SHARE).min(LONGEST_PAUSE));
         if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
             // A disk that takes as long as that is not asked more often.
-            self.not_before = Instant::now() + pause;
+            self.not_before = Instant::now() + self.pause();
             self.due = self.due.map(|_| self.not_before);
             return;
         }
@@ -89,7 +88,7 @@ impl Exporter {
             return;
         }
         self.begun = ledger.laps();
-        self.not_before = Instant::now() + pause;
+        self.not_before = Instant::now() + self.pause();
         let (snapshot, path, for_thread) =
             (ledger.snapshot(), self.path.clone(), Arc::clone(shared));
         let writing =
@@ -105,6 +104,10 @@ impl Exporter {
                 self.due = Some(self.not_before);
             }
         }
+    }
+
+    fn pause(&self) -> Duration {
+        self.interval.max((self.took * EXPORT_SHARE).min(LONGEST_PAUSE))
     }
 
     /// One that failed is due again, and of one that has the last commit none is.

@@ -72,7 +72,7 @@ pub fn open(options: Options) -> Result<(SledStore, Loaded), OpenError> {
     let free = ballast.balance(options.reserve).map_err(failed)?;
     // The commit log where it is not there yet, and what sled begins to write: it would leave half a
     // snapshot.
-    let needed = LOW + commits::needed(&directory.commits());
+    let needed = LOW + commits::missing(&directory.commits());
     if free < needed {
         return Err(OpenError::DiskFull { free, needed });
     }

@@ -85,9 +85,10 @@ pub(crate) fn recover(
         (Verdict::KeepInDoubt(doubt), Some(opened)) => {
             if matches!(found, Found::Holds { whole: false, .. }) {
                 // The next export is made of these rows, and this one may have what they lost.
-                let failed = failed(directory.path().to_owned());
-                let kept = directory.keep_copies(newest).map_err(failed)?;
-                warn!(path = %kept.display(), "kept copies of export and commit log");
+                match directory.keep_copies(newest) {
+                    Ok(kept) => warn!(path = %kept.display(), "kept copies of export and log"),
+                    Err(err) => warn!(%err, "cannot keep copies of export and log"),
+                }
             }
             let (database, Contents { mut state, rows, .. }) = opened.catch_up()?;
             let holds = state.sequence;

@@ -131,40 +131,6 @@ fn without_any_space_the_store_does_not_open_and_is_none_the_worse() {
     });
 }
 
-/// A log of an earlier program is shorter.
-#[test]
-fn a_short_commit_log_is_used_as_it_is_where_the_disk_has_no_room_for_a_longer_one() {
-    in_netns(|| async {
-        let mounted = mount(40);
-        let state = mounted.path().join("state");
-        let commits = state.join("commits");
-        let (store, _) = berth_store::open(small(&state)).unwrap();
-        store.commit(allocate(1, 1)).await.unwrap();
-        store.close().await;
-        File::options().write(true).open(&commits).unwrap().set_len(1 << 20).unwrap();
-        // More than the ballast and less than the difference; then nothing, and the ballast is enough.
-        for (slot, left) in [(2, 7000), (3, 0)] {
-            fill(mounted.path(), &format!("fill {slot}"), left);
-            let (store, loaded) =
-                berth_store::open(Options { reserve: 0, ..options(&state) }).unwrap();
-            assert_eq!((marks(&loaded.attachments), loaded.doubtful), ([(1, 1)].into(), None));
-            // More of them than the log has pages.
-            for mark in 0..300 {
-                store.commit(vec![put(1, mark)]).await.unwrap();
-            }
-            store.commit(vec![put(1, 1)]).await.unwrap();
-            store.close().await;
-            assert_eq!(std::fs::metadata(&commits).unwrap().len(), 1 << 20);
-        }
-        make_room(mounted.path(), "fill 2");
-        let (store, loaded) = berth_store::open(small(&state)).unwrap();
-        assert_eq!((marks(&loaded.attachments), loaded.doubtful), ([(1, 1)].into(), None));
-        assert_eq!(std::fs::metadata(&commits).unwrap().len(), 8 << 20);
-        drop(store);
-        unmount(&mounted);
-    });
-}
-
 #[test]
 fn a_damaged_database_is_rebuilt_on_a_disk_that_has_no_room_for_copies() {
     in_netns(|| async {
